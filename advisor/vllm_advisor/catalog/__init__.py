@@ -1,0 +1,1 @@
+"""Facts with their source: GPUs and models."""

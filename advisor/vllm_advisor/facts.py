@@ -1,0 +1,144 @@
+"""What a judgement may look at, and what it says: the values that pass between the rooms of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vllm_advisor.units import Interval
+
+if TYPE_CHECKING:
+    from vllm_advisor.hardware import Node
+    from vllm_advisor.model import ModelSpec
+    from vllm_advisor.plan import LaunchCommand, Plan
+    from vllm_advisor.vllm.surface import Surface
+    from vllm_advisor.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a rule may look at: the machine, the checkpoint, the load and the vLLM version's surface."""
+
+    node: Node
+    model: ModelSpec
+    workload: Workload
+    vllm: Surface
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """Bytes on the rank that limits. `requested` = total × utilization; `kv_cache` is what is left for KV.
+
+    `verdict` is "fits", "does not fit" or "cannot tell". `kv_tokens` and `max_concurrency` as vLLM prints them for the
+    plan's max_model_len; `max_context` is the longest single request that the KV cache holds (0: none).
+    `kv_bytes_per_token` is the growth of one request with length, on one rank, beyond any window.
+    `limits` says what does not fit, with the numbers, in words.
+    """
+
+    total: int
+    requested: int
+    weights: int
+    activation: Interval
+    graphs: Interval
+    non_torch: Interval
+    kv_cache: Interval
+    kv_bytes_per_token: float
+    block_size: int
+    num_blocks: int
+    kv_tokens: int
+    max_concurrency: float
+    max_context: int
+    verdict: str
+    limits: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the server is predicted to start and to hold one request of max_model_len."""
+        return self.verdict == "fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Predicted speed at the workload's load, never a measurement. Whole deployment: `output_tok_s`, `total_tok_s`;
+    one request: `ttft_ms`, `tpot_ms`. `running` is how many requests are in flight at once after the KV cache's bound.
+    `bound` names what limits decode: weights, kv, compute, communication or overhead."""
+
+    output_tok_s: Interval
+    total_tok_s: Interval
+    ttft_ms: Interval
+    tpot_ms: Interval
+    running: float
+    bound: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One candidate under judgement. `facts.model` is the checkpoint that the plan loads."""
+
+    facts: Facts
+    plan: Plan
+    budget: MemoryBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one rule says of one case. `level`: veto, discourage, prefer or info. `weight` multiplies the score."""
+
+    rule: str
+    level: str
+    message: str
+    source: str
+    hint: str = ""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A plan that will not be proposed, with every reason and its memory."""
+
+    plan: Plan
+    findings: tuple[Finding, ...]
+    budget: MemoryBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A plan that is proposed: memory, predicted speed, reasons, and what it trades against the best."""
+
+    plan: Plan
+    model: ModelSpec
+    budget: MemoryBudget
+    estimate: Estimate
+    findings: tuple[Finding, ...]
+    command: LaunchCommand | None
+    score: float
+    trade: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that makes a plan fit, checked by computing its memory again."""
+
+    change: str
+    plan: Plan
+    budget: MemoryBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A rejected plan that lacks little, and what would make it fit, the smallest change first."""
+
+    rejected: Rejected
+    remedies: tuple[Remedy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The answer: `plans` best first, `rejected` with their reasons; no plan: the nearest `misses`.
+    Pure: the same facts give the same bytes."""
+
+    facts: Facts
+    plans: tuple[Ranked, ...]
+    rejected: tuple[Rejected, ...]
+    misses: tuple[Miss, ...] = ()

@@ -1,0 +1,1 @@
+"""Shipped profiles: data only, each figure with where it comes from."""

@@ -1,0 +1,1 @@
+"""Measure, compare and adopt vLLM configurations. Rooms are added with the tuner."""

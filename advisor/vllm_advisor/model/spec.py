@@ -22,8 +22,10 @@ CACHE_KINDS = ("full", "sliding", "chunked", "mla", "indexer", "compressed", "st
 
 @dataclass(frozen=True, slots=True)
 class CacheGroup:
-    """Layers that keep the same thing for a request. `layers` are the decoder's layer numbers that own a cache
-    (layers that share another's cache, or keep none, are in no group).
+    """Layers that keep the same thing for a request.
+
+    `layers` are the decoder's layer numbers that own a cache (layers that share another's cache, or keep none, are in
+    no group).
 
     full, sliding, chunked: `kv_heads` × (`k_dim` + `v_dim`) elements a token; `q_heads` are the query heads.
     mla, indexer, compressed: kv_heads 1, `k_dim` elements a token, `v_dim` 0.
@@ -51,16 +53,32 @@ class CacheGroup:
 #   expert      split by TP, or by EP where it is on            (experts)
 #   replicated  the same on each rank                           (norms, router, MLA down-projections, most towers)
 SHARDINGS = ("vocab", "column", "row", "kv", "expert", "replicated")
-ROLES = ("embedding", "lm_head", "attention", "linear_attention", "mlp", "experts", "shared_expert",
-         "router", "norm", "vision", "audio", "mtp", "other")
+ROLES = (
+    "embedding",
+    "lm_head",
+    "attention",
+    "linear_attention",
+    "mlp",
+    "experts",
+    "shared_expert",
+    "router",
+    "norm",
+    "vision",
+    "audio",
+    "mtp",
+    "other",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightGroup:
-    """Tensors of one role. `params` and `bytes` are whole-model totals, scales and zero points included in bytes;
+    """Tensors of one role.
+
+    `params` and `bytes` are whole-model totals, scales and zero points included in bytes;
     `bytes` is as stored in this checkpoint. `layers`: the decoder layers they lie in, equally;
     () is outside of the stack (embedding and towers: first PP stage; lm_head, final norm, mtp: last).
-    `quantizable`: linear weights that an online quantization would convert. `bits` of the stored element (16, 8, 4)."""
+    `quantizable`: linear weights that an online quantization would convert. `bits` of the stored element (16, 8, 4).
+    """
 
     role: str
     params: int

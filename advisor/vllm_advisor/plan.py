@@ -19,6 +19,7 @@ class Plan:
     values; the command leaves out those that equal that version's default on that device.
     `auto_max_model_len`: nobody asked for a context and the model's own does not fit, so vLLM finds the longest
     (`--max-model-len auto`); `max_model_len` is then our prediction of what it finds.
+    `kv_cache_memory_bytes` fixes the KV cache and takes the place of `gpu_memory_utilization`.
     `env` holds environment variables, sorted by name.
     """
 
@@ -35,6 +36,7 @@ class Plan:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     gpu_memory_utilization: float = 0.92
+    kv_cache_memory_bytes: int | None = None
     enforce_eager: bool = False
     block_size: int | None = None
     attention_backend: str | None = None

@@ -34,8 +34,11 @@ class Sla:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Lengths in tokens. `context` is the longest request (input and output) that must be served; 0 means
-    that nobody asked, and the model's own length is the wish. `concurrency` requests are in flight together."""
+    """Lengths in tokens; `concurrency` requests are in flight together.
+
+    `context` is the longest request (input and output) that must be served; 0: nobody asked, and the model's own
+    length is the wish.
+    """
 
     name: str = "chat"
     input_tokens: int = 1024
@@ -49,8 +52,8 @@ class Workload:
     sla: Sla = Sla()
 
 
-# Starting points for people who do not know their lengths: assumptions of ours, said in the output, each one a flag away
-# from the truth. Sensitivity follows what the seed text and PR reports say of FP8 and 4-bit on code, maths and retrieval.
+# Starting points for people who do not know their lengths: assumptions of ours, said in the output, each one a flag
+# away from the truth. Sensitivity follows public reports on FP8 and 4-bit for code, maths and retrieval.
 PRESETS = {
     "chat": Workload("chat", 1024, 512, 32),
     "code": Workload("code", 4096, 1024, 16, sensitivity=Sensitivity.SENSITIVE),

@@ -1,22 +1,23 @@
-"""What a judgement may look at, and what it says: the values that pass between the rooms of the engine."""
+"""What a judgement may look at, and what it says: the values that pass between the rooms of the engine.
+
+NamedTuples, because a dozen frozen dataclasses would cost the command line 6 ms of its start.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_advisor.units import Interval
 
 if TYPE_CHECKING:
     from vllm_advisor.hardware import Node
     from vllm_advisor.model import ModelSpec
     from vllm_advisor.plan import LaunchCommand, Plan
+    from vllm_advisor.units import Interval
     from vllm_advisor.vllm.surface import Surface
     from vllm_advisor.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """All that a rule may look at: the machine, the checkpoint, the load and the vLLM version's surface."""
 
     node: Node
@@ -25,8 +26,7 @@ class Facts:
     vllm: Surface
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBudget:
+class MemoryBudget(NamedTuple):
     """Bytes on the rank that limits. `requested` = total × utilization; `kv_cache` is what is left for KV.
 
     `verdict` is "fits", "does not fit" or "cannot tell". `kv_tokens` and `max_concurrency` as vLLM prints them for the
@@ -57,11 +57,13 @@ class MemoryBudget:
         return self.verdict == "fits"
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Predicted speed at the workload's load, never a measurement. Whole deployment: `output_tok_s`, `total_tok_s`;
-    one request: `ttft_ms`, `tpot_ms`. `running` is how many requests are in flight at once after the KV cache's bound.
-    `bound` names what limits decode: weights, kv, compute, communication or overhead."""
+class Estimate(NamedTuple):
+    """Predicted speed at the workload's load, never a measurement.
+
+    Whole deployment: `output_tok_s`, `total_tok_s`; one request: `ttft_ms`, `tpot_ms`. `running` is how many requests
+    are in flight at once after the KV cache's bound. `bound` names what limits decode: weights, kv, compute,
+    communication or overhead.
+    """
 
     output_tok_s: Interval
     total_tok_s: Interval
@@ -72,8 +74,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """One candidate under judgement. `facts.model` is the checkpoint that the plan loads."""
 
     facts: Facts
@@ -81,8 +82,7 @@ class Case:
     budget: MemoryBudget
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """What one rule says of one case. `level`: veto, discourage, prefer or info. `weight` multiplies the score."""
 
     rule: str
@@ -93,8 +93,7 @@ class Finding:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(NamedTuple):
     """A plan that will not be proposed, with every reason and its memory."""
 
     plan: Plan
@@ -102,22 +101,24 @@ class Rejected:
     budget: MemoryBudget
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A plan that is proposed: memory, predicted speed, reasons, and what it trades against the best."""
+class Ranked(NamedTuple):
+    """A plan that is proposed: memory, predicted speed, reasons, and what it trades against the best.
+
+    `kernels` are (part of the model, the backend that this version picks for it on this device).
+    """
 
     plan: Plan
     model: ModelSpec
     budget: MemoryBudget
     estimate: Estimate
     findings: tuple[Finding, ...]
-    command: LaunchCommand | None
+    command: LaunchCommand
     score: float
     trade: str = ""
+    kernels: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(NamedTuple):
     """A change that makes a plan fit, checked by computing its memory again."""
 
     change: str
@@ -125,20 +126,21 @@ class Remedy:
     budget: MemoryBudget
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
+class Miss(NamedTuple):
     """A rejected plan that lacks little, and what would make it fit, the smallest change first."""
 
     rejected: Rejected
     remedies: tuple[Remedy, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(NamedTuple):
     """The answer: `plans` best first, `rejected` with their reasons; no plan: the nearest `misses`.
-    Pure: the same facts give the same bytes."""
+
+    `accepted` counts all plans that stand, shown or not. Pure: the same facts give the same bytes.
+    """
 
     facts: Facts
     plans: tuple[Ranked, ...]
     rejected: tuple[Rejected, ...]
     misses: tuple[Miss, ...] = ()
+    accepted: int = 0

@@ -1,0 +1,174 @@
+"""Bytes of the weights on one rank, by tensor group.
+
+What tensor parallelism splits and what it repeats, what pipeline stages hold, where experts go under expert
+parallelism, what online quantization leaves, and what kernels pad.
+Sources: vLLM's linear and embedding layers (model_executor/layers/linear.py, vocab_parallel_embedding.py: the
+vocabulary is padded to 64), fused_moe/layer.py (experts by TP or by EP), distributed/utils.py (stages).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+from vllm_advisor.memory.stages import stages
+from vllm_advisor.vllm.backends import moe
+from vllm_advisor.vllm.schemes import aiter_experts
+
+
+if TYPE_CHECKING:
+    from vllm_advisor.hardware import Gpu
+    from vllm_advisor.memory.identity import Identity
+    from vllm_advisor.model.spec import ModelSpec, WeightGroup
+    from vllm_advisor.plan import Plan
+    from vllm_advisor.vllm.surface import Surface
+
+_VOCABULARY_PADDING = 64  # vocab_parallel_embedding.py DEFAULT_VOCAB_PADDING_SIZE
+_LATENT_ROTARY = 64  # qk_rope_head_dim of every MLA model so far
+# Bits a weight after online quantization, scales included (0.33.0 config/quantization.py _ONLINE_SHORTHANDS).
+ONLINE_BITS = {
+    "fp8": 8.0,
+    "fp8_per_tensor": 8.0,
+    "fp8_per_channel": 8.0,
+    "fp8_per_block": 8.0 + 32 / (128 * 128),
+    "mxfp8": 8.25,
+    "int8_per_channel_weight_only": 8.0,
+    "mxfp4": 4.25,
+    "nvfp4_per_token": 4.5,
+}
+_EXPERTS_ONLY = ("int8_per_channel_weight_only", "nvfp4_per_token")  # linear layers stay as they are
+Tile = tuple[int, int]
+_NO_TILE: Tile = (1, 1)
+# Tiles that MXFP4 experts are padded to by the kernel that takes them, (hidden, intermediate of a rank):
+# fused_moe/oracle/mxfp4.py mxfp4_round_up_hidden_size_and_intermediate_size. Triton's Hopper layout pads the hidden
+# side to 256 as well (what start-ups of gpt-oss printed).
+_MXFP4_TILES: tuple[tuple[str, Tile], ...] = (
+    ("MARLIN", (256, 128)),
+    ("TRTLLM", (256, 128)),
+    ("DEEPGEMM", (128, 128)),
+    ("CUTLASS", (128, 128)),
+    ("AITER", (256, 256)),
+    ("TRITON", (256, 64)),
+)
+
+
+class Sharding(NamedTuple):
+    """How one checkpoint is spread. `expert_ranks` hold whole experts (1 without expert parallelism).
+
+    `expert_split` ranks slice each expert: TP × DP, since without expert parallelism vLLM runs tensor parallelism over
+    all data-parallel ranks inside an expert layer (fused_moe/config.py flatten_tp_across_dp_and_pcp).
+    """
+
+    tensor_parallel: int
+    pipeline_parallel: int = 1
+    expert_ranks: int = 1
+    online: str | None = None
+    expert_split: int = 1
+    tile: Tile = _NO_TILE
+
+
+@functools.lru_cache(maxsize=4096)
+def per_stage(key: Identity[ModelSpec], sharding: Sharding) -> tuple[int, ...]:
+    """Bytes on one rank of each pipeline stage (data-parallel ranks hold the same, except experts under EP)."""
+    model = key.value
+    cuts = stages(model.num_layers, sharding.pipeline_parallel)
+    totals = [0.0] * len(cuts)
+    for group in model.weights:
+        if group.role != "mtp":
+            share = rank_bytes(group, model, sharding)
+            for stage, part in _spread(group, cuts):
+                totals[stage] += share * part
+    if model.tied_embeddings and len(cuts) > 1:  # the last stage needs its own copy as the head
+        totals[-1] += sum(rank_bytes(g, model, sharding) for g in model.weights if g.role == "embedding")
+    return tuple(int(t) for t in totals)
+
+
+@functools.lru_cache(maxsize=4096)
+def loaded(key: Identity[ModelSpec], sharding: Sharding) -> tuple[int, ...]:
+    """What "Model loading took … GiB" reports by stage: weights, and the tables that layers make beside them."""
+    tables = _rotary_tables(key.value)
+    return tuple(held + tables for held in per_stage(key, sharding))
+
+
+def _rotary_tables(model: ModelSpec) -> int:
+    """Cosines and sines for each position, one table a kind of attention (layers/rotary_embedding, a buffer each)."""
+    kinds = {c.kind: c.k_dim for c in model.caches if c.kind in ("full", "sliding") and c.q_heads and c.v_dim}
+    kinds |= {c.kind: _LATENT_ROTARY for c in model.caches if c.kind in ("mla", "compressed")}
+    return sum(model.max_position * dim * 2 for dim in kinds.values())
+
+
+def rank_bytes(group: WeightGroup, model: ModelSpec, sharding: Sharding) -> float:
+    """Bytes of all layers of a group on one rank."""
+    stored = online_bytes(group, sharding.online)
+    if group.sharding == "vocab":
+        return stored * _padded(model.vocab_size, _VOCABULARY_PADDING) / sharding.tensor_parallel
+    if group.sharding == "kv":
+        heads = group.kv_heads or model.kv_heads or 1
+        return stored / min(sharding.tensor_parallel, heads)
+    if group.sharding == "expert":
+        return stored * _expert_share(model, sharding)
+    return stored if group.sharding == "replicated" else stored / sharding.tensor_parallel
+
+
+def online_bytes(group: WeightGroup, method: str | None) -> float:
+    """Bytes after `--quantization`: what it converts takes the method's bits, the rest stays as stored."""
+    bits = ONLINE_BITS.get(method or "")
+    converts = group.quantizable and group.bits > 8 and (group.role == "experts" or method not in _EXPERTS_ONLY)
+    return group.params * bits / 8 if bits and converts else float(group.bytes)
+
+
+def _expert_share(model: ModelSpec, sharding: Sharding) -> float:
+    """The part of the experts that one rank holds: whole ones under EP, a slice of each otherwise."""
+    experts = model.moe.num_experts if model.moe else 0
+    if sharding.expert_ranks > 1 and experts:
+        return -(-experts // sharding.expert_ranks) / experts * _tile_padding(model, sharding, 1)
+    return _tile_padding(model, sharding, sharding.expert_split) / sharding.expert_split
+
+
+def _tile_padding(model: ModelSpec, sharding: Sharding, split: int) -> float:
+    """How much larger MXFP4 experts get because a kernel wants whole tiles."""
+    if sharding.tile == _NO_TILE or not model.moe:
+        return 1.0
+    hidden, intermediate = sharding.tile
+    slice_ = max(1, model.moe.intermediate_size // split)
+    return _padded(model.hidden_size, hidden) * _padded(slice_, intermediate)
+
+
+def sharding(model: ModelSpec, plan: Plan, gpu: Gpu, surface: Surface) -> Sharding:
+    """How this plan spreads the checkpoint on these devices."""
+    return Sharding(
+        plan.tensor_parallel_size,
+        plan.pipeline_parallel_size,
+        plan.expert_parallel_size,
+        plan.quantization,
+        plan.tensor_parallel_size * plan.data_parallel_size,
+        _tile(model, plan, gpu, surface) if model.moe and model.quantization.scheme == "mxfp4" else _NO_TILE,
+    )
+
+
+def _tile(model: ModelSpec, plan: Plan, gpu: Gpu, surface: Surface) -> Tile:
+    kernel = moe(
+        surface,
+        gpu.arch,
+        model.quantization.scheme,
+        model.moe.activation if model.moe else "silu",
+        aiter=aiter_experts(plan),
+        expert_parallel=plan.enable_expert_parallel,
+        model_type=model.model_type,
+    )
+    return next((tile for name, tile in _MXFP4_TILES if name in (kernel or "")), _NO_TILE)
+
+
+def _padded(size: int, multiple: int) -> float:
+    return -(-size // multiple) * multiple / size
+
+
+def _spread(group: WeightGroup, cuts: tuple[range, ...]) -> list[tuple[int, float]]:
+    """(stage, part) of a group: by its layers, or the first stage (embedding, towers) or the last (head, norm)."""
+    if len(cuts) == 1:
+        return [(0, 1.0)]
+    if group.layers:
+        inside = [sum(layer in cut for layer in group.layers) for cut in cuts]
+        return [(i, n / len(group.layers)) for i, n in enumerate(inside) if n]
+    first = group.role in ("embedding", "vision", "audio")
+    return [(0 if first else len(cuts) - 1, 1.0)]

@@ -1,0 +1,95 @@
+"""Does it fit: weights, KV cache, and what others hold of the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vllm_advisor.hardware import Unknown
+from vllm_advisor.units import count, gib
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vllm_advisor.facts import Case
+
+
+def weights_exceed_memory(case: Case) -> Mapping[str, Any] | None:
+    """The weights of one rank are more than vLLM may take."""
+    budget = case.budget
+    if budget.weights <= budget.requested:
+        return None
+    return {"need": gib(budget.weights), "have": gib(budget.requested), "layout": case.plan.layout}
+
+
+def cache_too_small(case: Case) -> Mapping[str, Any] | None:
+    """The weights fit, one request of the asked length does not."""
+    budget = case.budget
+    if budget.verdict != "does not fit" or budget.weights > budget.requested:
+        return None
+    return {
+        "asked": count(case.plan.max_model_len),
+        "holds": count(budget.max_context),
+        "left": gib(max(0.0, budget.kv_cache.mid)),
+        "limits": "; ".join(budget.limits) or "no more than that is left beside weights, activations and graphs",
+    }
+
+
+def cannot_tell(case: Case) -> Mapping[str, Any] | None:
+    """The memory model does not know this architecture well enough."""
+    if case.budget.verdict != "cannot tell":
+        return None
+    missing = (*case.facts.model.unknowns, *case.budget.limits)
+    return {"missing": "; ".join(missing) or "the architecture is not known"}
+
+
+def fits_only_on_average(case: Case) -> Mapping[str, Any] | None:
+    """The middle of the estimate fits and its pessimistic end does not."""
+    budget = case.budget
+    if budget.verdict != "fits" or budget.kv_cache.low >= _one_request(case):
+        return None
+    return {"low": gib(max(0.0, budget.kv_cache.low)), "mid": gib(budget.kv_cache.mid), "one": gib(_one_request(case))}
+
+
+def _one_request(case: Case) -> float:
+    """Bytes of one request of max_model_len, from what the budget says that the cache holds."""
+    budget = case.budget
+    return budget.kv_cache.mid / budget.max_concurrency if budget.max_concurrency > 0 else 0.0
+
+
+def cache_limits_the_load(case: Case) -> Mapping[str, Any] | None:
+    """Fewer of the workload's requests are in the cache at once than are in flight."""
+    budget, load = case.budget, case.facts.workload
+    if budget.verdict != "fits":
+        return None
+    length = load.input_tokens + load.output_tokens
+    wanted = -(-load.concurrency // case.plan.data_parallel_size)
+    held = budget.kv_tokens // length if length else wanted
+    if held >= wanted:
+        return None
+    return {"held": count(held), "wanted": count(wanted), "length": count(length)}
+
+
+def room_for_the_load(case: Case) -> Mapping[str, Any] | None:
+    """All of the workload's requests are in the cache at once."""
+    budget, load = case.budget, case.facts.workload
+    length = load.input_tokens + load.output_tokens
+    wanted = -(-load.concurrency // case.plan.data_parallel_size)
+    held = budget.kv_tokens // length if length else 0
+    if budget.verdict != "fits" or held < wanted:
+        return None
+    return {"left": gib(budget.kv_cache.mid), "held": count(held), "wanted": count(wanted), "length": count(length)}
+
+
+def others_hold_memory(case: Case) -> Mapping[str, Any] | None:
+    """Free memory is below what vLLM will ask for: it refuses to start."""
+    requested = case.budget.requested
+    free = [g.free_bytes for g in case.facts.node.gpus if not isinstance(g.free_bytes, Unknown)]
+    least = min(free, default=requested)
+    if least >= requested:
+        return None
+    return {
+        "free": gib(least),
+        "requested": gib(requested),
+        "utilization": max(0, int(least / case.budget.total * 100) - 1) / 100,
+    }

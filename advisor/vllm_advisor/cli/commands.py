@@ -64,10 +64,14 @@ def recommend(asked: Question, shape: Shape) -> int:
     """`advisor recommend`: the whole answer, or only the deployment in one format."""
     from vllm_advisor.cli import document, output
 
+    if shape.fmt == "python":
+        asked = asked._replace(restrictions=asked.restrictions._replace(offline_llm=True))
     found = answer(asked, shape.top)
-    if shape.fmt and found.plans:
+    if shape.fmt and not found.plans:
+        raise _nothing_fits(found)
+    if shape.fmt:
         output.write([_rendered(found, shape.fmt, annotate=shape.annotate).rstrip("\n")])
-    elif shape.json or shape.fmt == "json":
+    elif shape.json:
         output.write_json(document.recommendation(found, why_not=shape.why_not))
     else:
         shell = _rendered(found, "command", annotate=shape.annotate) if found.plans else ""
@@ -86,6 +90,12 @@ def _rendered(found: Recommendation, fmt: str, *, annotate: bool) -> str:
     )  # fmt: skip
 
 
+def _nothing_fits(found: Recommendation) -> NoFeasiblePlan:
+    facts = found.facts
+    hint = "`advisor recommend` without --format says what is missing and what would make it fit"
+    return NoFeasiblePlan(f"no plan fits {facts.model.name} on {facts.node.label}", hint)
+
+
 def launch(asked: Question, where: Where) -> int:
     """`advisor launch`: the best plan as a real child, until Ctrl-C."""
     import gc
@@ -95,7 +105,7 @@ def launch(asked: Question, where: Where) -> int:
     gc.enable()
     found = answer(asked, 1)
     if not found.plans:
-        raise NoFeasiblePlan(f"no plan fits {asked.model} on {found.facts.node.label}", "see `advisor recommend`")
+        raise _nothing_fits(found)
     best = found.plans[0]
     return session.serve(
         best.command,

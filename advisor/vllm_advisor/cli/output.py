@@ -68,18 +68,19 @@ def _unverified(answer: Recommendation) -> Iterator[str]:
 def _plans(answer: Recommendation) -> list[str]:
     """A table, best first, and below it what each other plan trades."""
     header = ("", "plan", "weights", "KV", "context", "tok/s out", "ms/token", "first token")
-    rows = [header, *(_plan_row(i, plan) for i, plan in enumerate(answer.plans, 1))]
+    asked = answer.facts.model.name
+    rows = [header, *(_plan_row(i, plan, asked) for i, plan in enumerate(answer.plans, 1))]
     trades = [f"  {i}  {p.trade}" for i, p in enumerate(answer.plans, 1) if p.trade]
     title = [bold("Plans, best first (speeds are estimates at this load, middle of the interval)")]
     return [*title, *table(rows), *(["Against plan 1:", *trades] if trades else [])]
 
 
-def _plan_row(number: int, ranked: Ranked) -> tuple[str, ...]:
+def _plan_row(number: int, ranked: Ranked, asked: str) -> tuple[str, ...]:
     plan, speed = ranked.plan, ranked.estimate
     return (
         str(number),
         plan.layout,
-        weights_label(ranked),
+        weights_label(ranked, asked),
         plan.kv_cache_dtype,
         count(plan.max_model_len),
         significant(speed.output_tok_s.mid),
@@ -88,11 +89,12 @@ def _plan_row(number: int, ranked: Ranked) -> tuple[str, ...]:
     )
 
 
-def weights_label(ranked: Ranked) -> str:
+def weights_label(ranked: Ranked, asked: str) -> str:
     """`fp8_per_channel online`, or the scheme of the checkpoint and, for a sibling, whose it is."""
     if ranked.plan.quantization:
         return f"{ranked.plan.quantization} online"
-    return f"{ranked.model.quantization.scheme} ({ranked.model.name})"
+    scheme = ranked.model.quantization.scheme
+    return scheme if ranked.model.name == asked else f"{scheme} ({ranked.model.name})"
 
 
 def _memory(best: Ranked) -> list[str]:

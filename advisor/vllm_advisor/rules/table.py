@@ -106,10 +106,10 @@ RULES: tuple[Rule, ...] = (
     Rule("ACC-05", quality.eight_bits_online_for_sensitive_work, discourage(.93),  "{flag} has one scale for a whole matrix, for code or maths", "advice", "fp8_per_channel, or a published FP8 checkpoint"),
     Rule("ACC-06", quality.sibling_is_ready,                     discourage(.97),  "{sibling} exists in that precision; {flag} makes another one while loading", "advice: a published checkpoint was made and measured once"),
     Rule("ACC-07", quality.coarse_scale_online,                  discourage(.98),  "{flag} has one scale a matrix; fp8_per_channel and fp8_per_block are finer for the same bytes", "config/quantization.py:195-223"),
-    Rule("ACC-08", quality.made_by_others,                       info,             "quantized by {maker}, not by the publisher of {base}", "advice: look for their evaluation"),
+    Rule("ACC-08", quality.made_by_others,                       discourage(.95),  "quantized by {maker}, not by the publisher of {base}", "advice: look for their evaluation"),
     Rule("ACC-09", quality.rare_experts_uncalibrated,            info,             "{used} of {experts} experts run a token: a calibration set may not have reached the rare ones", "advice"),
     Rule("ACC-10", quality.eight_bit_copy_for_sensitive_work,    discourage(.5),   "{scheme} rounds weights that were trained in BF16: for code or maths, measure it first", "advice", "BF16 where it fits"),
-    Rule("ACC-11", quality.four_bit_copy,                        discourage(.85),  "{checkpoint} is a four-bit copy of {base}: more of it is lost than in eight bits", "advice: measure accuracy before use"),
+    Rule("ACC-11", quality.four_bit_copy,                        discourage(.75),  "{checkpoint} is a four-bit copy of {base}: more of it is lost than in eight bits", "advice: measure accuracy before use"),
 
     Rule("BAT-01", serving.more_sequences_than_state_blocks,     veto,             "{seqs} sequences, {blocks} state blocks: vLLM refuses to capture graphs", "config/compilation.py:1511-1533", "--max-num-seqs {blocks}"),
     Rule("BAT-02", serving.fewer_tokens_than_sequences,          veto,             "max_num_batched_tokens {tokens} is below max_num_seqs {seqs}", "config/scheduler.py:331"),

@@ -87,8 +87,10 @@ def _settings(
         performance_mode=plan.performance_mode,
     )
     chosen = [*_layout(plan), *_formats(plan, surface), *_limits(plan, model, defaults), *_engine(plan)]
-    present = {s.flag for s in chosen}
     needed = [Setting(r.flag, r.value or True, f"{r.why} ({r.source})") for r in requirements(model, surface, workload)]
+    better = {(s.flag, str(s.value)): s for s in needed}
+    present = {s.flag for s in chosen}
+    chosen = [better.get((s.flag, str(s.value)), s) for s in chosen]
     chosen += [s for s in needed if s.flag and s.flag not in present]
     return tuple(_spelled(s, surface) for s in chosen)
 

@@ -47,11 +47,17 @@ def requirements(model: ModelSpec, surface: Surface, workload: Workload) -> tupl
     return flags + tuple(r for r in found if not r.flag)
 
 
+def required_block_size(model: ModelSpec) -> int | None:
+    """Tokens of a KV block that the model's attention insists on, None: vLLM chooses."""
+    return 128 if model.architecture.startswith("MiniMaxM3") else None
+
+
 def _block_size(model: ModelSpec) -> Iterator[Requirement]:
-    if model.architecture.startswith("MiniMaxM3"):
+    size = required_block_size(model)
+    if size:
         why = "sparse attention selects whole blocks of 128 tokens; 0.24 would take 16 from the first dense layer"
         source = "models/minimax_m3/common/sparse_attention.py (get_supported_kernel_block_sizes)"
-        yield Requirement("--block-size", "128", why, source)
+        yield Requirement("--block-size", str(size), why, source)
 
 
 def _parsers(model: ModelSpec, surface: Surface) -> Iterator[Requirement]:

@@ -144,3 +144,10 @@ class Recommendation(NamedTuple):
     rejected: tuple[Rejected, ...]
     misses: tuple[Miss, ...] = ()
     accepted: int = 0
+
+    @property
+    def verdict(self) -> str:
+        """One of three answers: `fits`, `does not fit`, or `cannot tell` where the model is not fully understood."""
+        if self.plans:
+            return "fits"
+        return "cannot tell" if self.facts.model.unknowns else "does not fit"

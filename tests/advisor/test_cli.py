@@ -73,6 +73,25 @@ def test_nothing_fits_is_an_answer_in_json():
     assert answer["nearest_misses"]
 
 
+def test_a_model_that_we_do_not_understand_is_neither_yes_nor_no(tmp_path):
+    """An unknown architecture: the third answer, with what is missing, and no guess shown as fact."""
+    config = {"architectures": ["NovelForCausalLM"], "model_type": "novel", "hidden_size": 1024, "vocab_size": 1000,
+              "num_hidden_layers": 4, "num_attention_heads": 8, "max_position_embeddings": 4096}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = ("recommend", str(tmp_path), "--gpu", "H100")
+
+    assert "cannot be told" in advisor(*asked, code=1).stdout
+    assert "cannot tell" == json.loads(advisor(*asked, "--json", code=1).stdout)["verdict"]
+
+
+def test_a_format_without_a_plan_writes_nothing_to_stdout():
+    """`--format compose > file` must not fill the file with an explanation."""
+    done = advisor(*M3, "--gpu", "L4", "--format", "compose", code=1)
+
+    assert "" == done.stdout
+    assert "no plan fits" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [

@@ -237,6 +237,7 @@ CASES = {
     "QNT-20": (case(quantization="fp8_per_channel"), case()),
     "QNT-21": (case(of=model(quantization=FP8)), case(quantization="fp8_per_channel")),
     "QNT-22": (case(quantization="fp8_per_channel"), case(of=model(quantization=FP8))),
+    "QNT-23": (case(on=node("sm80"), quantization="mxfp8"), case(quantization="fp8_per_channel")),
     "KV-01": (case(on=node("sm80"), of=mla_model(), kv_cache_dtype="fp8"), case(of=mla_model(), kv_cache_dtype="fp8")),
     "KV-02": (case(vllm="0.24.0", kv_cache_dtype="int4_per_token_head"), case(kv_cache_dtype="int4_per_token_head")),
     "KV-03": (case(kv_cache_dtype="fp8_e5m2"), case(kv_cache_dtype="fp8")),

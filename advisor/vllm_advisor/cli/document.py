@@ -29,6 +29,7 @@ def recommendation(answer: Recommendation, *, why_not: bool) -> dict[str, Any]:
         "node": node(answer.facts.node),
         "workload": workload(answer.facts.workload),
         "feasible": bool(answer.plans),
+        "verdict": answer.verdict,
         "plans": [ranked(plan) for plan in answer.plans],
         "accepted_count": answer.accepted,
         "rejected_count": len(answer.rejected),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from vllm_advisor.cli.diagnostics import note
 from vllm_advisor.errors import UsageError
 from vllm_advisor.facts import Facts
 from vllm_advisor.units import parse_tokens
@@ -12,8 +14,6 @@ from vllm_advisor.workload import PRESETS, Objective, Sla, Workload
 
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from vllm_advisor.hardware import Node
     from vllm_advisor.model import ModelSpec
     from vllm_advisor.vllm.surface import Surface
@@ -93,8 +93,11 @@ def _probed(*, cpu_only: bool) -> Node:
 
 def model(name: str, revision: str | None, *, offline: bool) -> ModelSpec:
     """A folder, a config.json, a catalog name, the Hugging Face cache, or the hub."""
-    from vllm_advisor.catalog import hub
+    from vllm_advisor.catalog import hub, models
 
+    is_repository = name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
+    if is_repository and not offline and models.find(name) is None:
+        note(f"{name} is not in the catalog: looking in the Hugging Face cache and on the hub")
     return hub.resolve(name, revision=revision, offline=offline)
 
 

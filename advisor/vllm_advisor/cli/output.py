@@ -170,6 +170,9 @@ def _finding(finding: Finding) -> list[str]:
 
 
 def _no_plan(answer: Recommendation) -> list[str]:
+    if answer.verdict == "cannot tell":
+        missing = (line for unknown in answer.facts.model.unknowns for line in wrapped("  ", unknown))
+        return [bold("It cannot be told whether this model fits; what is missing:"), *missing]
     lines = [bold("No plan fits."), ""]
     for miss in answer.misses:
         lines += _miss(miss)

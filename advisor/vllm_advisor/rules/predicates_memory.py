@@ -39,8 +39,7 @@ def cannot_tell(case: Case) -> Mapping[str, Any] | None:
     """The memory model does not know this architecture well enough."""
     if case.budget.verdict != "cannot tell":
         return None
-    missing = (*case.facts.model.unknowns, *case.budget.limits)
-    return {"missing": "; ".join(missing) or "the architecture is not known"}
+    return {"missing": "; ".join(case.facts.model.unknowns) or "the architecture is not known"}
 
 
 def fits_only_on_average(case: Case) -> Mapping[str, Any] | None:

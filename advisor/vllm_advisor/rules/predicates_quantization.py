@@ -224,6 +224,16 @@ def halves_the_weights(case: Case) -> Mapping[str, Any] | None:
             "arch": views.arch(case)}  # fmt: skip
 
 
+def converted_for_memory_only(case: Case) -> Mapping[str, Any] | None:
+    """Converted while loading, and multiplied in BF16 all the same."""
+    if not views.converts_online(case):
+        return None
+    found = views.main_arithmetic(case)
+    if found.compute_bits < 16 or found.backend is None or found.emulated:
+        return None
+    return {"flag": case.plan.quantization, "kernel": found.backend, "arch": views.arch(case)}
+
+
 _SATURATED = 64  # requests in flight from which decode is often bound by arithmetic; an estimate
 
 

@@ -77,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     Rule("QNT-20", quant.converts_at_each_start,                 discourage(.99),  "{flag} reads {read} of full precision and converts it at each start", "quantization/online/base.py"),
     Rule("QNT-21", quant.scheme_kept,                            info,             "{checkpoint} is served as it was published, in {scheme}: {kernel} multiplies in {bits} bits", "kernels/linear/__init__.py; fused_moe/oracle/"),
     Rule("QNT-22", quant.halves_the_weights,                     info,             "{flag}: {kernel} multiplies in {bits} bits on {arch}, at twice the rate or more and with half the bytes or fewer", "kernels/linear/__init__.py; fused_moe/oracle/"),
+    Rule("QNT-23", quant.converted_for_memory_only,              discourage(.85),  "{flag}: {kernel} multiplies in BF16 on {arch}, so it saves memory and no arithmetic", "kernels/linear/__init__.py; fused_moe/oracle/", "BF16 where it fits"),
 
     Rule("KV-01",  kv.no_backend,                                veto,             "no attention backend of vLLM {version} takes a cache in {dtype} on {arch} ({layer})", "platforms/cuda.py:84-182; platforms/rocm.py:531-567", "{hint}"),
     Rule("KV-02",  kv.dtype_unknown,                             veto,             "vLLM {version} has no KV cache dtype {dtype}", "config/cache.py:44-67"),
@@ -100,7 +101,7 @@ RULES: tuple[Rule, ...] = (
     Rule("KV-20",  kv.cache_kept,                                info,             "the cache stays in 16 bits, through {backend}: nothing is lost and no scales are needed", "platforms/cuda.py:84-182; platforms/rocm.py:531-567"),
 
     Rule("ACC-01", quality.four_bits_online_for_sensitive_work,  discourage(.4),   "{flag} rounds to four bits while loading, with no calibration, for {work} work", "advice", "BF16, an FP8 checkpoint, or a calibrated four-bit one that was measured"),
-    Rule("ACC-02", quality.four_bits_online,                     discourage(.7),   "{flag} rounds to four bits while loading, with no calibration: measure accuracy before use", "advice"),
+    Rule("ACC-02", quality.four_bits_online,                     discourage(.65),  "{flag} rounds to four bits while loading, with no calibration: measure accuracy before use", "advice"),
     Rule("ACC-03", quality.four_bit_checkpoint_for_sensitive_work, discourage(.25), "{checkpoint} is a four-bit copy of {base}", "advice: code and maths show the loss first"),
     Rule("ACC-04", quality.full_precision_for_sensitive_work,    prefer(1.05),     "{scheme} takes no risk with accuracy", "advice"),
     Rule("ACC-05", quality.eight_bits_online_for_sensitive_work, discourage(.93),  "{flag} has one scale for a whole matrix, for code or maths", "advice", "fp8_per_channel, or a published FP8 checkpoint"),

@@ -1,6 +1,7 @@
 """The NVIDIA probe, through the real Python bindings, against stand-in driver libraries compiled here."""
 
 import ctypes
+import json
 import os
 import pickle
 import shutil
@@ -439,3 +440,24 @@ def test_importing_the_probe_loads_no_vendor_library():
         "False\n"
         == subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
     )
+
+
+def test_the_command_line_on_a_gpu_machine(libraries, tmp_path):
+    """`advisor recommend` without --gpu plans for what the driver says, and a saved machine gives the same plans."""
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(libraries / "new"),
+        "NVML_SCENARIO": str(DATA / "h100x8.txt"),
+        "PYTHONPATH": str(Path(vllm_advisor.__file__).parents[1]),
+    }
+
+    def advisor(*args):
+        argv = [sys.executable, "-m", "vllm_advisor", *map(str, args)]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True, cwd=tmp_path)
+        return json.loads(done.stdout) if "--json" in args else done.stdout
+
+    here = advisor("recommend", "openai/gpt-oss-120b", "--json")
+    assert (8, "probe", "sm90") == tuple(here["node"][key] for key in ("devices", "origin", "arch"))
+    assert "H100" in advisor("probe", "--save", "box.json")
+    there = advisor("recommend", "openai/gpt-oss-120b", "--node", "box.json", "--json")
+    assert ("recorded", here["plans"]) == (there["node"]["origin"], there["plans"])

@@ -232,9 +232,13 @@ def dim(text: str) -> str:
 def described(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     """(label, value) rows, values aligned; a value may have several lines."""
     for label, value in rows:
-        first, *rest = value.split("\n")
-        yield f"{label:<12} {first}"
-        yield from (f"{'':<12} {line}" for line in rest)
+        for i, line in enumerate(value.split("\n")):
+            yield from _kept(f"{'' if i else label:<12} ", line)
+
+
+def _kept(prefix: str, line: str) -> list[str]:
+    """A line that fits stays as it is, aligned columns included; a longer one is wrapped."""
+    return [(prefix + line).rstrip()] if len(prefix + line) <= _width() else wrapped(prefix, line)
 
 
 def _colour() -> bool:

@@ -123,7 +123,7 @@ CASES = {
         case(of=mla_model(), tensor_parallel_size=8, decode_context_parallel_size=8),
     ),
     "PAR-05": (
-        case(vllm="0.24.0", of=moe_model(quantization=FP8), tensor_parallel_size=8),
+        case(vllm="0.24.0", of=moe_model(quantization=FP8), data_parallel_size=8),
         case(vllm="0.24.0", of=moe_model(quantization=FP8), tensor_parallel_size=8, enable_expert_parallel=True),
     ),
     "PAR-06": (
@@ -180,7 +180,7 @@ CASES = {
     "PAR-22": (case(pipeline_parallel_size=2), case(on=node(island=1), pipeline_parallel_size=2)),
     "PAR-23": (case(pipeline_parallel_size=64), case(pipeline_parallel_size=8)),
     "PAR-24": (case(pipeline_parallel_size=3), case(pipeline_parallel_size=4)),
-    "PAR-25": (case(data_parallel_size=2), case(of=moe_model(), data_parallel_size=2, enable_expert_parallel=True)),
+    "PAR-25": (case(data_parallel_size=2), case(tensor_parallel_size=2)),
     "PAR-26": (case(tensor_parallel_size=8), case(on=node(island=2), tensor_parallel_size=8)),
     "QNT-01": (case(on=node("sm70")), case(on=node("sm75"))),
     "QNT-02": (case(of=model(architecture="NoSuchForCausalLM")), case()),

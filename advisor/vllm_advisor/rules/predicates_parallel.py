@@ -53,16 +53,20 @@ def latent_replicated(case: Case) -> Mapping[str, Any] | None:
 
 
 def _expert_width(case: Case) -> int:
-    """Columns of one expert on one rank; 0 where experts are whole (EP) or absent."""
-    moe, plan = case.facts.model.moe, case.plan
-    if moe is None or plan.enable_expert_parallel:
-        return 0
-    return moe.intermediate_size // plan.tensor_parallel_size
+    """Columns of one expert on one rank; 0 where experts are whole (EP, one rank) or absent."""
+    moe, ways = case.facts.model.moe, _expert_ways(case)
+    return moe.intermediate_size // ways if moe and ways > 1 else 0
+
+
+def _expert_ways(case: Case) -> int:
+    """Slices of an expert: without EP over TP × DP ranks (fused_moe/config.py flatten_tp_across_dp_and_pcp)."""
+    plan = case.plan
+    return 1 if plan.enable_expert_parallel else plan.tensor_parallel_size * plan.data_parallel_size
 
 
 def _block(case: Case) -> int:
     quantization = case.facts.model.quantization
-    return quantization.block[0] if quantization.block and case.plan.tensor_parallel_size > 1 else 0
+    return quantization.block[0] if quantization.block else 0
 
 
 def expert_block_cut(case: Case) -> Mapping[str, Any] | None:
@@ -72,7 +76,7 @@ def expert_block_cut(case: Case) -> Mapping[str, Any] | None:
         return None
     if case.facts.vllm.at_least(0, 29) and math.gcd(block, width, case.facts.model.hidden_size) >= 32:
         return None
-    return {"width": width, "block": block, "tp": case.plan.tensor_parallel_size}
+    return {"width": width, "block": block, "ways": _expert_ways(case)}
 
 
 def expert_block_refined(case: Case) -> Mapping[str, Any] | None:
@@ -87,7 +91,9 @@ def expert_block_refined(case: Case) -> Mapping[str, Any] | None:
 def dense_block_cut(case: Case) -> Mapping[str, Any] | None:
     """A TP slice of a dense feed-forward layer cuts through a block of scales."""
     block, model = _block(case), case.facts.model
-    if not block or not model.intermediate_size or (model.moe and len(model.moe.layers) >= model.num_layers):
+    if not block or case.plan.tensor_parallel_size == 1 or not model.intermediate_size:
+        return None
+    if model.moe and len(model.moe.layers) >= model.num_layers:
         return None
     width = model.intermediate_size // case.plan.tensor_parallel_size
     return {"width": width, "block": block, "tp": case.plan.tensor_parallel_size} if width % block else None
@@ -96,10 +102,12 @@ def dense_block_cut(case: Case) -> Mapping[str, Any] | None:
 def group_cut(case: Case) -> Mapping[str, Any] | None:
     """A TP slice cuts through a group of scales along the input."""
     group = case.facts.model.quantization.group_size
-    if group <= 1 or case.plan.tensor_parallel_size == 1 or views.scheme(case) == "mxfp4":
+    moe, tp = case.facts.model.moe, case.plan.tensor_parallel_size
+    ways = _expert_ways(case) if moe else tp
+    if group <= 1 or ways == 1 or views.scheme(case) == "mxfp4":
         return None  # MXFP4 experts are padded (oracle/mxfp4.py `mxfp4_round_up_…`)
-    width = _expert_width(case) if case.facts.model.moe else _dense_width(case)
-    return {"width": width, "group": group, "tp": case.plan.tensor_parallel_size} if width % group else None
+    width = _expert_width(case) if moe else _dense_width(case)
+    return {"width": width, "group": group, "ways": ways} if width % group else None
 
 
 def _dense_width(case: Case) -> int:
@@ -262,8 +270,8 @@ def stages_uneven(case: Case) -> Mapping[str, Any] | None:
 
 
 def replicas_hold_all_weights(case: Case) -> Mapping[str, Any] | None:
-    """Data parallel replicas each keep the whole model."""
-    plan = case.plan
-    if plan.data_parallel_size == 1 or plan.enable_expert_parallel:
+    """Data parallel replicas each keep all that is not an expert: experts are shared out, with EP or without."""
+    dp = case.plan.data_parallel_size
+    if dp == 1:
         return None
-    return {"dp": plan.data_parallel_size}
+    return {"dp": dp, "what": "all weights but the experts" if case.facts.model.moe else "all the weights"}

@@ -1,7 +1,7 @@
 """The decision matrix: one row a rule. Ids never change meaning; docs/rules.md is generated from this table.
 
 `says` is formatted with what the predicate returns. A path in `source` is inside the `vllm` package: of 0.33.0 unless a
-version stands before it. `truth` means public measurements gathered for this product (docs/rules.md names them);
+version stands before it. `public measurements` are what issues, logs and benchmark reports printed, gathered for this product;
 `advice` is our own judgement and has no code behind it. Factors are small: they decide between plans that the speed
 estimate cannot tell apart, and they are advice too.
 """
@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
     Rule("MEM-01", memory.weights_exceed_memory,                 veto,             "weights need {need} on each rank with {layout}, {have} are usable", "v1/worker/gpu_worker.py:683-757", "more ranks, or a checkpoint with fewer bits"),
     Rule("MEM-02", memory.cache_too_small,                       veto,             "{left} are left for the KV cache: it holds {holds} tokens, one request of {asked} does not fit ({limits})", "v1/core/kv_cache_utils.py:1061-1130", "--max-model-len {holds}, an fp8 cache, or more ranks"),
     Rule("MEM-03", memory.cannot_tell,                           veto,             "whether it fits cannot be told: {missing}", "advice"),
-    Rule("MEM-04", memory.fits_only_on_average,                  discourage(.85),  "it fits on average ({mid} for KV); at worst {low} are left, and one request needs {one}", "truth: the same configuration differs by 5 to 15 % between builds"),
+    Rule("MEM-04", memory.fits_only_on_average,                  discourage(.85),  "it fits on average ({mid} for KV); at worst {low} are left, and one request needs {one}", "public measurements: the same configuration differs by 5 to 15 % between builds"),
     Rule("MEM-05", memory.cache_limits_the_load,                 info,             "the KV cache holds {held} requests of {length} tokens, {wanted} are in flight: the others wait", "v1/core/kv_cache_utils.py:1061-1130"),
     Rule("MEM-06", memory.others_hold_memory,                    veto,             "{free} are free on a device and vLLM asks for {requested}: it refuses to start", "v1/worker/utils.py:720-760", "stop what holds the memory, or --gpu-memory-utilization {utilization}"),
     Rule("MEM-07", memory.room_for_the_load,                     info,             "{left} for KV on each rank hold {held} requests of {length} tokens, {wanted} are in flight", "v1/core/kv_cache_utils.py:1061-1130"),
@@ -32,16 +32,16 @@ RULES: tuple[Rule, ...] = (
     Rule("PAR-02", parallel.kv_heads_do_not_divide,              veto,             "{kv_heads} KV heads are neither split nor repeated evenly over {tp} ranks", "model_executor/models/llama.py:148-156"),
     Rule("PAR-03", parallel.kv_heads_replicated,                 discourage(.97),  "{kv_heads} KV heads on {tp} ranks: the cache is kept {copies} times", "v1/kv_cache_interface.py:583-612", "decode context parallelism, or data parallel replicas of fewer ranks"),
     Rule("PAR-04", parallel.latent_replicated,                   discourage(.97),  "MLA's latent cache is whole on each of {tp} ranks", "v1/kv_cache_interface.py:729", "data parallel attention or decode context parallelism keeps it once"),
-    Rule("PAR-05", parallel.expert_block_cut,                    veto,             "{tp} ranks cut an expert to {width} columns, which its {block}-wide blocks of scales do not divide", "0.24 quantization/utils/fp8_utils.py validate_fp8_block_shape_moe; oracle/fp8.py:293", "--enable-expert-parallel keeps experts whole, or fewer TP ranks"),
+    Rule("PAR-05", parallel.expert_block_cut,                    veto,             "{ways} ranks cut an expert to {width} columns, which its {block}-wide blocks of scales do not divide", "0.24 quantization/utils/fp8_utils.py validate_fp8_block_shape_moe; oracle/fp8.py:293", "--enable-expert-parallel keeps experts whole, or fewer TP ranks"),
     Rule("PAR-06", parallel.expert_block_refined,                discourage(.93),  "{width} columns of an expert a rank: vLLM refines the {block}-wide scales to {finer}, which only Triton reads", "oracle/fp8.py:293-326"),
     Rule("PAR-07", parallel.dense_block_cut,                     veto,             "{tp} ranks cut the feed-forward layer to {width} columns, which its {block}-wide blocks of scales do not divide", "quantization/utils/fp8_utils.py:1296-1344", "fewer TP ranks"),
-    Rule("PAR-08", parallel.group_cut,                           veto,             "{tp} ranks cut the input of a layer to {width}, which groups of {group} do not divide", "quantization/utils/marlin_utils.py:173-197", "fewer TP ranks"),
+    Rule("PAR-08", parallel.group_cut,                           veto,             "{ways} ranks cut the input of a layer to {width}, which groups of {group} do not divide", "quantization/utils/marlin_utils.py:173-197", "fewer TP ranks"),
     Rule("PAR-09", parallel.experts_uneven,                      discourage(.95),  "{experts} experts do not divide over {ranks} ranks: the fullest sets the pace", "fused_moe/layer.py:274"),
     Rule("PAR-10", parallel.eplb_experts_uneven,                 veto,             "EPLB needs equal shares: {experts} experts on {ranks} ranks", "fused_moe/layer.py:274-279"),
     Rule("PAR-11", parallel.experts_of_a_dense_model,            veto,             "expert parallelism, and the model has no experts", "config/model.py:1498"),
     Rule("PAR-12", parallel.eplb_without_ep,                     veto,             "EPLB without --enable-expert-parallel", "config/parallel.py:569"),
     Rule("PAR-13", parallel.eplb_on_one_rank,                    veto,             "EPLB needs TP × DP above 1", "config/parallel.py:571-583"),
-    Rule("PAR-14", parallel.ep_adds_latency,                     discourage(.95),  "expert parallelism on {ranks} ranks of one node", "truth: it raised time per token in 19 of 23 matched pairs"),
+    Rule("PAR-14", parallel.ep_adds_latency,                     discourage(.95),  "expert parallelism on {ranks} ranks of one node", "public measurements: it raised time per token in 19 of 23 matched pairs"),
     Rule("PAR-15", parallel.dcp_not_dividing_tp,                 veto,             "decode context parallelism {dcp} does not divide TP {tp}", "config/parallel.py:598-600"),
     Rule("PAR-16", parallel.dcp_beyond_kv_heads,                 veto,             "{kv_heads} KV heads on {tp} ranks allow decode context parallelism of {most}, not {dcp}", "config/model.py:1578-1600"),
     Rule("PAR-17", parallel.dcp_uneven_queries,                  veto,             "{queries} query heads a KV head do not divide by decode context parallelism {dcp}", "config/model.py:1601-1607"),
@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
     Rule("PAR-22", parallel.pp_where_tp_would_do,                discourage(.9),   "{pp} pipeline stages where TP {ways} would share each layer's work", "advice: a token passes all stages one after the other"),
     Rule("PAR-23", parallel.more_stages_than_layers,             veto,             "{pp} pipeline stages for {layers} layers", "distributed/utils.py get_pp_indices"),
     Rule("PAR-24", parallel.stages_uneven,                       info,             "{layers} layers on {pp} stages: the longest has {longest} and sets the pace", "distributed/utils.py get_pp_indices"),
-    Rule("PAR-25", parallel.replicas_hold_all_weights,           info,             "each of {dp} replicas holds all the weights", "advice"),
+    Rule("PAR-25", parallel.replicas_hold_all_weights,           info,             "each of {dp} replicas holds {what}", "fused_moe/config.py flatten_tp_across_dp_and_pcp"),
     Rule("PAR-26", parallel.tp_inside_the_island,                info,             "TP {tp} stays among devices joined by {link}: each layer's all-reduce takes the fast way", "catalog, probe"),
 
     Rule("QNT-01", quant.device_not_supported,                   veto,             "{reason}", "vLLM docs, installation requirements"),
@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
     Rule("QNT-12", quant.no_expert_kernel,                       veto,             "vLLM {version} has no kernel for {scheme} experts with {act} on {arch}", "fused_moe/oracle/", "{hint}"),
     Rule("QNT-13", quant.scheme_not_known,                       discourage(.9),   "how vLLM runs {method} here is not in our tables", "advice"),
     Rule("QNT-14", quant.emulated,                               discourage(.4),   "{scheme} has no unit on {arch}: {kernel} unpacks the weights to BF16", "kernels/linear/__init__.py; fused_moe/oracle/", "BF16, or FP8 where the device has it"),
-    Rule("QNT-15", quant.weight_only_at_saturation,              discourage(.95),  "{kernel} computes in BF16 on {arch}: {scheme} saves memory, not arithmetic, and {concurrency} requests may be bound by that", "truth: 4-bit weights gave 7,100 to 9,612 tok/s where BF16 gave 10,338 (Qwen3-8B, A100)"),
+    Rule("QNT-15", quant.weight_only_at_saturation,              discourage(.95),  "{kernel} computes in BF16 on {arch}: {scheme} saves memory, not arithmetic, and {concurrency} requests may be bound by that", "public measurements: 4-bit weights gave 7,100 to 9,612 tok/s where BF16 gave 10,338 (Qwen3-8B, A100)"),
     Rule("QNT-16", quant.mxfp4_without_aiter,                    discourage(.85),  "MXFP4 experts on {arch} without AITER: only gpt-oss's activation has a kernel", "oracle/mxfp4.py:402-465; experts/aiter_mxfp4_w4a16_moe.py:349", "VLLM_ROCM_USE_AITER=1"),
     Rule("QNT-17", quant.fp8_blocks_on_ada,                      info,             "block-FP8 linear layers run through Marlin on sm89 in vLLM {version}: FP8 weights, BF16 arithmetic", "kernels/linear/__init__.py:497-506"),
     Rule("QNT-18", quant.no_bf16_on_turing,                      info,             "sm75 has no BF16: vLLM serves the model in FP16", "platforms/cuda.py:262"),
@@ -89,11 +89,11 @@ RULES: tuple[Rule, ...] = (
     Rule("KV-08",  kv.sinks_on_ampere,                           veto,             "attention sinks leave only Triton on {arch}, and Triton refuses fp8 below sm89 when it starts", "v1/attention/backends/triton_attn.py:515", "--kv-cache-dtype auto"),
     Rule("KV-09",  kv.not_for_a_latent,                          veto,             "{dtype} is no format for MLA's latent cache", "v1/attention/backends/mla/*.py supported_kv_cache_dtypes", "--kv-cache-dtype fp8, or auto"),
     Rule("KV-10",  kv.quantized_in_long_retrieval,               discourage(.6),   "a cache in {dtype} for retrieval over {tokens} tokens may miss single facts", "advice: errors grow with the tokens searched; measure it", "--kv-cache-dtype auto"),
-    Rule("KV-11",  kv.quantized_for_sensitive_work,              discourage(.9),   "a cache in {dtype} without calibrated scales for code or maths", "truth: MATH-500 fell by 4.2 points in one public report (vLLM PR 54705)", "--kv-cache-dtype auto"),
+    Rule("KV-11",  kv.quantized_for_sensitive_work,              discourage(.9),   "a cache in {dtype} without calibrated scales for code or maths", "public measurements: MATH-500 fell by 4.2 points in one public report (vLLM PR 54705)", "--kv-cache-dtype auto"),
     Rule("KV-12",  kv.differs_from_model_dtype,                  veto,             "a cache in {asked} for a model in {model} is refused", "config/vllm.py:1492-1508", "--kv-cache-dtype auto"),
     Rule("KV-13",  kv.state_stays,                               info,             "--kv-cache-dtype {dtype} leaves the fixed state of this hybrid as it is", "config/cache.py mamba_cache_dtype"),
-    Rule("KV-14",  kv.halves_a_long_cache,                       prefer(1.03),     "fp8 halves a cache of {tokens} tokens, and the device computes in it", "truth: an fp8 cache paid on long contexts"),
-    Rule("KV-15",  kv.quantized_for_short_contexts,              discourage(.9),   "requests of {length} tokens gain little from an fp8 cache", "truth: an fp8 cache made things slower in four of six sources"),
+    Rule("KV-14",  kv.halves_a_long_cache,                       prefer(1.03),     "fp8 halves a cache of {tokens} tokens, and the device computes in it", "public measurements: an fp8 cache paid on long contexts"),
+    Rule("KV-15",  kv.quantized_for_short_contexts,              discourage(.9),   "requests of {length} tokens gain little from an fp8 cache", "public measurements: an fp8 cache made things slower in four of six sources"),
     Rule("KV-16",  kv.four_bits,                                 discourage(.8),   "{dtype} keeps the cache in four bits or fewer", "advice: measure accuracy first"),
     Rule("KV-17",  kv.block_size_of_minimax_m3,                  veto,             "MiniMax-M3's sparse attention needs a block size of 128, not {asked}", "models/minimax_m3/common/sparse_attention.py:165-167", "--block-size 128"),
     Rule("KV-18",  kv.forced_backend_refuses,                    veto,             "{forced} does not take a cache in {dtype} here; these do: {takes}", "v1/attention/backends/*.py"),

@@ -30,9 +30,9 @@ reason. **discourage** and **prefer**: the plan's score is multiplied by the fac
 Factors are our advice: they decide between plans that the speed estimate cannot tell apart.
 
 Sources: a path is a file inside the `vllm` package, of 0.33.0 unless a version stands before it; paths under
-`quantization/`, `fused_moe/`, `kernels/` and `oracle/` are in `model_executor/layers/` or `model_executor/`. *public
-measurements* are what issues, logs and benchmark reports printed, gathered as figures for this product. *catalog* is our
-own list of devices and models. *advice* is our judgement.
+`quantization/`, `fused_moe/`, `kernels/` and `oracle/` are in `model_executor/layers/` or `model_executor/`.
+*public measurements* are what issues, logs and benchmark reports printed, gathered as figures for this product.
+*catalog* is our own list of devices and models. *advice* is our judgement.
 """
 
 _SEED_HEAD = """# The text this began from, answered

@@ -22,16 +22,18 @@ def tree(tmp_path, monkeypatch):
     for name in ("read", "cpu_gpu", "cpu_warnings", "system_memory_bytes"):
         real = getattr(host, name)
         monkeypatch.setattr(host, name, lambda real=real: real(root))
+    real_available = detect.available_bytes
+    monkeypatch.setattr(detect, "available_bytes", lambda: real_available(root))
     return root
 
 
 @pytest.fixture
 def answers(monkeypatch, tree):  # noqa: ARG001  # the tree is used through its patches
-    """What the two vendor libraries say, and what NVIDIA's was told of the host's memory."""
+    """What the two vendor libraries say, and what NVIDIA's was told of the host's memory (all, and available)."""
     told = []
 
     def say(nvidia, amd):
-        monkeypatch.setattr(nvml, "probe", lambda memory: (told.append(memory), nvidia)[1])
+        monkeypatch.setattr(nvml, "probe", lambda *memory: (told.append(memory), nvidia)[1])
         monkeypatch.setattr(amdsmi, "probe", lambda: amd)
         return told
 
@@ -52,7 +54,37 @@ def test_nvidia_devices_are_taken(answers):
         found.gpus, found.topology, found.driver, found.runtime,
     )  # fmt: skip
     assert ("probe", ("GPU 0: throttled",), 4) == (found.origin, found.warnings, found.host.cores)
-    assert [128 * GIB] == told
+    assert [(128 * GIB, 64 * GIB)] == told
+
+
+def test_no_available_memory_is_no_number(tmp_path):
+    """A kernel without the line, or no /proc at all, gives no figure."""
+    root = testing.write_tree(tmp_path, {"proc/meminfo": "MemTotal: 8 kB\nMemFree: 4 kB\n"})
+
+    assert Unknown("/proc/meminfo has no MemAvailable") == detect.available_bytes(root)
+    assert Unknown("/proc/meminfo has no MemAvailable") == detect.available_bytes(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Linux version 6.8.0-45-generic (buildd@lcy02-amd64-075) (gcc 13.2.0) #45-Ubuntu SMP", "6.8.0-45"),
+        ("Linux version 5.14.0-alices-desk (alice@desk)", "5.14.0"),
+        ("580.95.05", "580.95.05"),
+        ("550.54.15 for alice@desk", "550.54.15"),
+        ("6.14.14", "6.14.14"),
+        ("20250612", "20250612"),
+        ("v7", "v7"),
+        ("", ""),
+        ("alice@desk", ""),
+        ("built by alice", ""),
+    ],
+)
+def test_of_a_driver_only_the_version_is_kept(answers, said, kept):
+    """A driver that answers with /proc/version names who built the kernel, and where."""
+    answers(NO_NVIDIA, testing.reading("8xMI300X")._replace(driver=said))
+
+    assert kept == detect.detect().driver
 
 
 def test_amd_devices_are_taken_where_nvidia_has_none(answers):

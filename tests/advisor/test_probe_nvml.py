@@ -7,15 +7,18 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
 import pytest
 
 import vllm_advisor
-from vllm_advisor.hardware import Link, Unknown
-from vllm_advisor.probe import nvml_driver
+from vllm_advisor import testing
+from vllm_advisor.hardware import Link, Node, Topology, Unknown
+from vllm_advisor.probe import detect, nvml_driver, recorded
 from vllm_advisor.probe.reading import Reading
+from vllm_advisor.throughput import rates
 
 
 DATA = Path(__file__).parents[1] / "data" / "probe" / "nvml"
@@ -25,9 +28,19 @@ PROBE = """
 import pathlib, pickle, sys
 from vllm_advisor.hardware import Unknown
 from vllm_advisor.probe import nvml
-host = int(sys.argv[2]) if sys.argv[2] != "?" else Unknown("not probed")
-pathlib.Path(sys.argv[1]).write_bytes(pickle.dumps(nvml.probe(host)))
+host = (int(text) if text != "?" else Unknown("not probed") for text in sys.argv[2:])
+pathlib.Path(sys.argv[1]).write_bytes(pickle.dumps(nvml.probe(*host)))
 """
+# lines before a100_mig.txt: one board cut into two equal slices that nobody uses
+TWO_SLICES = (
+    "count=1",
+    "gpu.0.mig.most=2",
+    *(f"gpu.0.mig.{k}.name=NVIDIA A100-SXM4-80GB MIG 3g.40gb" for k in range(2)),
+    *(f"gpu.0.mig.{k}.uuid=MIG-0000000{k}-1111-2222-3333-444444444444" for k in range(2)),
+    *(f"gpu.0.mig.{k}.memory_mib=40192" for k in range(2)),
+    *(f"gpu.0.mig.{k}.used_mib=0" for k in range(2)),
+    *(f"gpu.0.mig.{k}.processes=error:3" for k in range(2)),
+)
 VARIANTS = {
     "new": [],
     "old": ["-DWITHOUT_MEMORY_V2", "-DWITHOUT_PROCESSES_V3", "-DWITHOUT_EVENT_REASONS", "-DWITHOUT_CUDA_VERSION_V2"],
@@ -53,7 +66,7 @@ def libraries(tmp_path_factory):
 def probe(libraries, tmp_path):
     """Probes a scenario in a process of its own; `lines` come before the file's, `env` as variables."""
 
-    def run(scenario, *lines, driver="new", host=1 << 37, **env):
+    def run(scenario, *lines, driver="new", host=1 << 37, available="?", **env):
         told = tmp_path / "scenario.txt"
         told.write_text("\n".join([*lines, (DATA / f"{scenario}.txt").read_text() if scenario else ""]))
         outer = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
@@ -63,7 +76,7 @@ def probe(libraries, tmp_path):
             "PYTHONPATH": str(Path(vllm_advisor.__file__).parents[1]),
         }
         answer = tmp_path / "answer"
-        command = [sys.executable, "-W", "error", "-c", PROBE, answer, str(host)]
+        command = [sys.executable, "-W", "error", "-c", PROBE, answer, str(host), str(available)]
         done = subprocess.run(command, env=outer | ours | env, capture_output=True, text=True, check=False)
         assert ("", "", 0) == (done.stdout, done.stderr, done.returncode)
         return pickle.loads(answer.read_bytes())  # noqa: S301  # our own process wrote it
@@ -157,6 +170,15 @@ def test_mig_slices_have_no_links(probe):
     assert "GPUs 0, 1: MIG is on: one process can use one slice, and slices reach no other device" in reading.warnings
 
 
+def test_the_recorded_slices_are_this_reading(probe):
+    """tests/scenarios/a100_mig.json is what the probe makes of one board with two slices, and a note that says so."""
+    recorded_node = recorded.load(DATA.parents[2] / "scenarios" / "a100_mig.json")
+    read = detect.chosen(probe("a100_mig", *TWO_SLICES), Unknown("none"), testing.HOST)
+    assert ["3g.40gb"] * 2 == [gpu.partition for gpu in recorded_node.gpus]
+    assert "a stand-in driver's" in recorded_node.warnings[0]
+    assert replace(recorded_node, origin="probe", warnings=recorded_node.warnings[1:]) == read
+
+
 def test_a_compute_instance_gets_its_share(probe):
     """`1c.3g.40gb` is one of three compute slices with all of the instance's memory."""
     gpu = probe("a100_mig", "gpu.0.mig.0.name=NVIDIA A100-SXM4-80GB MIG 1c.3g.40gb").gpus[0]
@@ -173,11 +195,11 @@ def test_mig_mode_without_slices(probe):
 
 
 def test_gb10_takes_the_host_memory(probe):
-    """A unified-memory machine has no memory figure in NVML: the host's counts, and free memory is not known."""
-    reading = probe("gb10", host=HOST_BYTES)
+    """A unified-memory machine has no memory figure in NVML: the host's counts, also of what is free."""
+    reading = probe("gb10", host=HOST_BYTES, available=HOST_BYTES - 9000 * MIB)
     gpu = reading.gpus[0]
     assert ("NVIDIA GB10", "sm121", HOST_BYTES, True) == (gpu.name, gpu.arch, gpu.memory_bytes, gpu.unified_memory)
-    assert Unknown("shared with the processor") == gpu.free_bytes
+    assert HOST_BYTES - 9000 * MIB == gpu.free_bytes
     assert 43 * MIB == gpu.other_processes_bytes
     assert "GPU 0: shares its memory with the processor, so the host's memory counts as its own" in reading.warnings
 
@@ -188,6 +210,14 @@ def test_gb10_without_a_host_reading(probe):
     assert (124611 * MIB, True) == (reading.gpus[0].memory_bytes, reading.gpus[0].unified_memory)
     assert "memory_bytes" in reading.gpus[0].unverified
     assert "GPU 0: its memory is the catalog's 121.7 GiB, not a reading: not probed" in reading.warnings
+    why = "shared with the processor, whose free memory is not known: not probed"
+    assert Unknown(why) == reading.gpus[0].free_bytes
+
+
+def test_the_hosts_free_memory_is_no_discrete_boards(probe):
+    """What the host has available counts for devices that share it only, and never for more than all of it."""
+    assert 45466 * MIB == probe("l40sx4", available=1 << 30).gpus[0].free_bytes
+    assert HOST_BYTES == probe("gb10", host=HOST_BYTES, available=HOST_BYTES + 1).gpus[0].free_bytes
 
 
 def test_thor_is_known_by_its_capability(probe):
@@ -316,6 +346,68 @@ def test_nvlinks_that_the_driver_refuses(probe):
     assert "(28 in all)" in reading.warnings[0]
 
 
+HIDDEN = {"nothing": ("type=error:999", "far=error:999"), "an unknown bus": ("type=255", "far=00000000:FE:00.0")}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_nvlinks_with_a_hidden_far_end(probe, how):
+    """In a virtual machine links are up and lead nobody knows where: the driver's word on the pair makes them count."""
+    reading = probe("h100x8", *(f"gpu.*.nvlink.*.{line}" for line in HIDDEN[how]))
+    assert {("nvlink", 450.0)} == {(link.kind, link.gb_s) for link in reading.topology.links}
+    boards, pairs = reading.warnings
+    assert "GPUs 0, 1, 2, 3, 4, 5, 6, 7: where 18 of its NVLinks lead cannot be told" == boards
+    joined = "the driver says that NVLink joins them: all their links count, as through a switch"
+    assert f"GPUs 0-1 … 6-7 (28 in all): {joined}" == pairs
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("5", "NVLinks are up, the driver refuses to use them: it is not supported"),
+        ("error:999", "NVLinks that lead nobody knows where are not counted between them: the driver reports"),
+    ],
+)
+def test_hidden_nvlinks_without_the_drivers_word(probe, status, said):
+    """They do not count, and that is said: once for the boards, once for the pairs."""
+    reading = probe("h100x8", *(f"gpu.*.nvlink.*.{line}" for line in HIDDEN["nothing"]), f"p2p.*.*.2={status}")
+    assert {("pcie", 63.0)} == {(link.kind, link.gb_s) for link in reading.topology.links}
+    boards, pairs = reading.warnings
+    assert "where 18 of its NVLinks lead cannot be told" in boards
+    assert f"(28 in all): {said}" in pairs
+    assert "Fabric Manager" not in pairs
+
+
+def test_one_hidden_link_beside_seventeen(probe):
+    """Links that are read and links that are not add up where the driver vouches, else the read ones stand."""
+    hidden = ("gpu.3.nvlink.0.type=error:999", "gpu.3.nvlink.0.far=error:999")
+    vouched, silent = probe("h100x8", *hidden), probe("h100x8", *hidden, "p2p.*.*.2=error:999")
+    assert Link(0, 3, "nvlink", 450.0) == vouched.topology.links[2]
+    assert (Link(0, 1, "nvlink", 450.0), Link(0, 3, "nvlink", 425.0)) == silent.topology.links[0:3:2]
+    assert "GPU 3: where 1 of its NVLinks lead cannot be told" in vouched.warnings
+
+
+def test_links_to_a_processor_or_to_an_invisible_board_are_not_hidden(probe):
+    """Their far end is known; they join no two devices that are seen, and there is nothing to warn of."""
+    power9 = probe("rtx3090x2", "gpu.*.nvlink.*.type=1")
+    assert {"host"} == {link.kind for link in power9.topology.links}
+    bridged = ("count=3", "gpu.2.bus=00000000:81:00.0", "gpu.2.nvlink.*.up=0")
+    seen = probe("rtx3090x2", *bridged, CUDA_VISIBLE_DEVICES="0,2")
+    assert (Link(0, 1, "host", 31.5),) == seen.topology.links
+    assert not [line for reading in (power9, seen) for line in reading.warnings if "cannot be told" in line]
+
+
+def test_through_the_host_is_half_of_the_slot(probe):
+    """Such a link has the slot's rate, which a copy pays twice; it stays the slowest beside a better one."""
+    two = probe("rtx3090x2", "gpu.*.nvlink.*.up=0", "p2p.*.*.0=0")
+    host = probe("rtx3090x2", "gpu.*.nvlink.*.up=0")
+    peers, through = (rates.wire(Node(reading.gpus, reading.topology), 2) for reading in (two, host))
+    assert pytest.approx(31.5e9 * 0.7) == peers.bandwidth
+    assert pytest.approx(31.5e9 * 0.7 / 2) == through.bandwidth
+    assert peers.latency < through.latency
+    mixed = Topology((Link(0, 1, "pcie", 31.5), Link(0, 2, "host", 31.5), Link(1, 2, "pcie", 20.0)))
+    assert through == rates.wire(Node((*host.gpus, host.gpus[0]), mixed), 3)
+
+
 def test_a_gpu_lost_while_its_links_are_read(probe):
     """A device that falls off after its first reading has no links, and the warning names it."""
     reading = probe("h100x8", "gpu.5.nvlinks=error:15", "p2p.0.1.2=error:15")
@@ -420,6 +512,16 @@ def test_missing_versions(probe):
     assert isinstance(reading, Reading)
     assert ("", "") == (reading.driver, reading.runtime)
     assert "the driver's version is not known: the driver reports an unknown error" in reading.warnings
+
+
+@pytest.mark.parametrize("line", ["driver=error:15", "cuda=error:15", "shutdown=15", "shutdown=999"])
+def test_a_late_error_costs_only_its_own_answer(probe, line):
+    """A GPU that falls off after all devices were read must not take them along."""
+    whole, late = probe("h100x8"), probe("h100x8", line)
+    assert (whole.gpus, whole.topology) == (late.gpus, late.topology)
+    versions = ("" if "driver" in line else "580.95.05", "" if "cuda" in line else "CUDA 13.0")
+    assert versions == (late.driver, late.runtime)
+    assert ("" in versions) == any("is not known: the GPU has fallen off the bus" in text for text in late.warnings)
 
 
 def test_every_vendor_error_has_words():

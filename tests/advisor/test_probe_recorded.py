@@ -25,10 +25,12 @@ from vllm_advisor.workload import PRESETS
 
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
-NAMES = ("2xrtx3090", "4xl40s", "8xh100", "8xmi300x", "8xmi355x", "cpu", "gb10")
+CATALOG = ("2xrtx3090", "4xl40s", "8xh100", "8xmi300x", "8xmi355x", "cpu", "gb10")
+PARTITIONED = ("a100_mig", "mi300x_cpx")  # what the probes make of the answers of the stand-in drivers (tests/data)
+NAMES = (*CATALOG, *PARTITIONED)
 
 TEXT = st.text(st.characters(codec="utf-8", categories=("L", "Nd", "Zs", "Po")), max_size=30).filter(
-    lambda text: text.isprintable() and "/" not in text and "\\" not in text
+    lambda text: text.isprintable() and not set(text) & set("/\\@")
 )
 SIZE = st.integers(0, 1 << 50)
 RATE = st.floats(0.01, 1e6)
@@ -133,21 +135,35 @@ def test_links_of_one_kind_are_one_line():
         "/home/alice",
         "/Users/alice",
         "/root",
+        "alice@desk",
+        "buildd@lcy02-amd64-075.example.com",
+        "alice.b+c@10.0.0.7",
+        "2x@2",
+        "josé@büro",
     ],
 )
 def test_what_points_at_a_person_or_a_device_is_masked(private):
-    """UUIDs, whole or cut short, and home folders, wherever they come from."""
+    """UUIDs, whole or cut short, home folders, and who built something where: in every field that holds text."""
     text = f"CUDA_VISIBLE_DEVICES={private}: read from {private}/x"
+    texts = dict.fromkeys(("name", "arch", "source", "pci_bus_id", "partition"), text)
     node = Node(
-        (testing.gpu(free_bytes=Unknown(text), source=text),),
-        host=Host(cores=Unknown(text)),
+        (replace(testing.gpu(), free_bytes=Unknown(text), unverified=(text,), **texts),),
+        host=Host(text, Unknown(text), Unknown(text), Unknown(text), Unknown(text), (text,)),
         driver=text,
+        runtime=text,
+        origin=text,
         warnings=(text,),
     )
-    assert private not in json.dumps(recorded.to_mapping(node))
+    assert private not in json.dumps(recorded.to_mapping(node), ensure_ascii=False)
 
 
-@pytest.mark.parametrize("text", ["MIG 1g.10gb", "GPU-accelerated", "GPU-0 is hot", "0000:c1:00.0", "/rootfs"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MIG 1g.10gb", "GPU-accelerated", "GPU-0 is hot", "0000:c1:00.0", "/rootfs",
+        "Xeon(R) CPU E5-2680 v4 @ 2.40GHz", "E5-2680@2.40GHz", "CPU@3 GHz", "@", "a @ b", "x@ y",
+    ],
+)  # fmt: skip
 def test_what_only_looks_private_stays(text):
     """Profiles, bus ids and words are what a reader needs."""
     assert [text] == recorded.to_mapping(Node((testing.gpu(),), warnings=(text,)))["warnings"]
@@ -326,7 +342,7 @@ def test_a_device_file_is_written_not_replaced():
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8).filter(lambda text: "@" not in text),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
@@ -384,10 +400,10 @@ def test_reading_a_file_loads_no_catalog():
 
 def test_every_scenario_is_listed_here():
     """A file that nobody loads would rot."""
-    assert list(NAMES) == sorted(path.stem for path in SCENARIOS.glob("*.json"))
+    assert sorted(NAMES) == sorted(path.stem for path in SCENARIOS.glob("*.json"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CATALOG)
 def test_a_scenario_is_the_catalogs_machine(name):
     """The devices are those of the catalog today, and the file says that nothing was read."""
     found = recorded.load(SCENARIOS / f"{name}.json")
@@ -395,6 +411,23 @@ def test_a_scenario_is_the_catalogs_machine(name):
 
     assert (catalog.gpus, catalog.topology) == (found.gpus, found.topology)
     assert "nothing of it was read" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "links"),
+    [
+        ("a100_mig", ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "3g.40gb", 40192 << 20), set()),
+        ("mi300x_cpx", ("AMD Instinct MI300X", "CPX/NPS4", 196588 << 17), {"xgmi"}),
+    ],
+)
+def test_a_partitioned_scenario_has_equal_parts(name, device, links):
+    """Two slices of an A100 that reach nobody, eight parts of an MI300X that do; the file names the stand-in."""
+    found = recorded.load(SCENARIOS / f"{name}.json")
+
+    assert {device} == {(gpu.name, gpu.partition, gpu.memory_bytes) for gpu in found.gpus}
+    assert (2 if name == "a100_mig" else 8) == len(found.gpus)
+    assert links == {link.kind for link in found.topology.links}
+    assert "a stand-in driver's, not a real machine's" in found.warnings[0]
 
 
 @pytest.mark.parametrize("vllm", ["0.24.0", "0.33.0"])

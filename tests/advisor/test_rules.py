@@ -182,6 +182,10 @@ CASES = {
     "PAR-24": (case(pipeline_parallel_size=3), case(pipeline_parallel_size=4)),
     "PAR-25": (case(data_parallel_size=2), case(tensor_parallel_size=2)),
     "PAR-26": (case(tensor_parallel_size=8), case(on=node(island=2), tensor_parallel_size=8)),
+    "PAR-27": (
+        case(on=node(n=2, partition="3g.40gb"), tensor_parallel_size=2),
+        case(on=node("gfx942", n=2, partition="CPX"), tensor_parallel_size=2),
+    ),
     "QNT-01": (case(on=node("sm70")), case(on=node("sm75"))),
     "QNT-02": (case(of=model(architecture="NoSuchForCausalLM")), case()),
     "QNT-03": (

@@ -6,10 +6,12 @@ says that none was found and what each driver answered.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vllm_advisor.hardware import Host, Node, Unknown
-from vllm_advisor.probe import host
+from vllm_advisor.probe import host, host_cgroup
 from vllm_advisor.units import gib, significant
 
 
@@ -18,11 +20,23 @@ if TYPE_CHECKING:
     from vllm_advisor.probe.reading import Reading
 
 
+_HERE = Path("/")
+
+
 def detect() -> Node:
     """The machine that this runs on. Raises ProbeError where not even the processor can be read."""
     from vllm_advisor.probe import amdsmi, nvml  # noqa: PLC0415  # who asks for the processor needs neither
 
-    return chosen(nvml.probe(host.system_memory_bytes()), amdsmi.probe(), host.read())
+    return chosen(nvml.probe(host.system_memory_bytes(), available_bytes()), amdsmi.probe(), host.read())
+
+
+def available_bytes(root: Path = _HERE) -> int | Unknown:
+    """What the kernel says that programs can still have: memory that is free, and file cache that it would give back.
+
+    Limits of cgroups do not count: they do not bind what a device allocates.
+    """
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", host_cgroup.text(root / "proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else Unknown("/proc/meminfo has no MemAvailable")
 
 
 def chosen(nvidia: Reading | Unknown, amd: Reading | Unknown, computer: Host) -> Node:
@@ -46,11 +60,19 @@ def _node(reading: Reading, computer: Host, more: tuple[str, ...]) -> Node:
         gpus=reading.gpus,
         topology=reading.topology,
         host=computer,
-        driver=reading.driver,
+        driver=_version(reading.driver),
         runtime=reading.runtime,
         origin="probe",
         warnings=more + reading.warnings,
     )
+
+
+def _version(driver: str) -> str:
+    """The version number alone: a driver of the kernel's own answers with /proc/version, which names who built it."""
+    number = re.search(r"(?<!\w)\d+(?:\.\d+)+(?:-\d+)?", driver)
+    if number:
+        return number[0]
+    return "" if "@" in driver or len(driver.split()) != 1 else driver
 
 
 def _processor(computer: Host, why: tuple[str, ...]) -> Node:

@@ -9,52 +9,52 @@ from __future__ import annotations
 import os
 
 from vllm_advisor.hardware import Unknown
-from vllm_advisor.probe.nvml_driver import Driver, GpuLost
+from vllm_advisor.probe.nvml_driver import Driver
 from vllm_advisor.probe.nvml_notes import Notes
 from vllm_advisor.probe.reading import Reading
 
 
-def probe(host_memory_bytes: int | Unknown) -> Reading | Unknown:
+_NOT_ASKED = Unknown("not probed")
+
+
+def probe(host_memory_bytes: int | Unknown, host_available_bytes: int | Unknown = _NOT_ASKED) -> Reading | Unknown:
     """The NVIDIA devices that a CUDA program started here would see, or why there are none; never raises for that.
 
-    `host_memory_bytes` is the memory of devices that share it with the processor (GB10, Thor): NVML has no figure
-    for them. CUDA_VISIBLE_DEVICES is honoured, as CUDA does, and a warning says so.
+    `host_memory_bytes` is the memory of devices that share it with the processor (GB10, Thor), and
+    `host_available_bytes` what of it is free (MemAvailable): NVML has no figures for them. CUDA_VISIBLE_DEVICES is
+    honoured, as CUDA does, and a warning says so.
     """
     try:
         import pynvml  # noqa: PLC0415  # only a machine that is probed pays for it
     except ImportError:
         return Unknown("the Python package nvidia-ml-py is not installed")
     driver = Driver(pynvml)
+    started = driver.ask_system("nvmlInit")
+    if isinstance(started, Unknown):
+        return Unknown(started.why)
     try:
-        started = driver.ask("nvmlInit")
-        return Unknown(started.why) if isinstance(started, Unknown) else _session(driver, host_memory_bytes)
-    except GpuLost as lost:
-        return Unknown(str(lost))
-
-
-def _session(driver: Driver, host_memory_bytes: int | Unknown) -> Reading | Unknown:
-    try:
-        return _read(driver, host_memory_bytes)
+        return _read(driver, host_memory_bytes, host_available_bytes)
     finally:
-        driver.ask("nvmlShutdown")
+        driver.ask_system("nvmlShutdown")
 
 
-def _read(driver: Driver, host_memory_bytes: int | Unknown) -> Reading | Unknown:
-    from vllm_advisor.probe import nvml_device, nvml_links, nvml_visible  # noqa: PLC0415  # only with a driver
+def _read(driver: Driver, host_bytes: int | Unknown, available_bytes: int | Unknown) -> Reading | Unknown:
+    from vllm_advisor.probe import nvml_device, nvml_links, nvml_memory, nvml_visible  # noqa: PLC0415  # with a driver
 
-    count = driver.ask("nvmlDeviceGetCount")
+    count = driver.ask_system("nvmlDeviceGetCount")
     if isinstance(count, Unknown):
         return Unknown(count.why)
     if not count:
         return Unknown("the NVIDIA driver is loaded and reports no GPU")
     notes = Notes()
-    found = nvml_device.read_all(driver, count, host_memory_bytes, notes)
+    shared = nvml_memory.shared_with_host(host_bytes, available_bytes)
+    found = nvml_device.read_all(driver, count, shared, notes)
     seen = nvml_visible.select(found, os.environ, notes)
     if not seen:
         return Unknown("; ".join(("no NVIDIA GPU can be used", *notes.lines())))
     return Reading(
         gpus=tuple(device.gpu for device in seen),
-        topology=nvml_links.topology(driver, seen, notes),
+        topology=nvml_links.topology(driver, seen, frozenset(device.gpu.pci_bus_id for device in found), notes),
         driver=_driver_version(driver, notes),
         runtime=_cuda_version(driver, notes),
         warnings=notes.lines(),
@@ -62,7 +62,7 @@ def _read(driver: Driver, host_memory_bytes: int | Unknown) -> Reading | Unknown
 
 
 def _driver_version(driver: Driver, notes: Notes) -> str:
-    version = driver.ask("nvmlSystemGetDriverVersion")
+    version = driver.ask_system("nvmlSystemGetDriverVersion")
     if isinstance(version, Unknown):
         notes.add("", f"the driver's version is not known: {version.why}")
         return ""

@@ -47,17 +47,20 @@ class Device(NamedTuple):
     uuid: str
 
 
-def read_all(driver: Driver, count: int, host_memory_bytes: int | Unknown, notes: Notes) -> tuple[Device, ...]:
-    """The devices of boards 0…count-1; a board that cannot be read is left out with a note."""
-    return tuple(device for i in range(count) for device in _of_board(driver, i, host_memory_bytes, notes))
+def read_all(driver: Driver, count: int, shared: Memory, notes: Notes) -> tuple[Device, ...]:
+    """The devices of boards 0…count-1; a board that cannot be read is left out with a note.
+
+    `shared` is the host's memory, for devices that have none of their own.
+    """
+    return tuple(device for i in range(count) for device in _of_board(driver, i, shared, notes))
 
 
-def _of_board(driver: Driver, number: int, host_memory_bytes: int | Unknown, notes: Notes) -> list[Device]:
+def _of_board(driver: Driver, number: int, shared: Memory, notes: Notes) -> list[Device]:
     try:
         handle = driver.ask("nvmlDeviceGetHandleByIndex", number)
         if not isinstance(handle, Unknown):
             board = _board(number, Subject(driver, handle, str(number), notes))
-            return list(_devices(board, host_memory_bytes))
+            return list(_devices(board, shared))
         why = handle.why
     except GpuLost as lost:
         why = str(lost)
@@ -81,21 +84,21 @@ def _arch(board: Subject) -> str:
     return "" if isinstance(capability, Unknown) else f"sm{capability[0]}{capability[1]}"
 
 
-def _devices(board: Board, host_memory_bytes: int | Unknown) -> Iterator[Device]:
+def _devices(board: Board, shared: Memory) -> Iterator[Device]:
     mode = board.subject.ask("nvmlDeviceGetMigMode")
     current, pending = (0, 0) if isinstance(mode, Unknown) else mode
     if current != pending:
         board.subject.note(f"MIG is to be switched {'on' if pending else 'off'} at the next reset")
-    yield from _slices(board) if current else _whole(board, host_memory_bytes)
+    yield from _slices(board) if current else _whole(board, shared)
 
 
-def _whole(board: Board, host_memory_bytes: int | Unknown) -> Iterator[Device]:
+def _whole(board: Board, shared: Memory) -> Iterator[Device]:
     """The board as one device; nothing where nobody says how large it is or what it is."""
     subject = board.subject
     memory = nvml_memory.read(subject)
     known = gpus.match_probed(board.name, board.arch, memory.total if isinstance(memory.total, int) else 0)
     if _is_unified(known, memory):
-        memory = nvml_memory.shared_with_host(host_memory_bytes)
+        memory = shared
         subject.note("shares its memory with the processor, so the host's memory counts as its own")
     size = nvml_memory.size(memory, known, subject)
     gpu = size if isinstance(size, Unknown) else _gpu(known, board.name, board.arch, size, subject)

@@ -72,14 +72,18 @@ class Driver:
         self._vendor = vendor
 
     def ask(self, question: str, *arguments: Any) -> Any:
-        """What `pynvml.<question>(*arguments)` returns, or Refused. Raises GpuLost."""
+        """What `pynvml.<question>(*arguments)` returns about one device, or Refused. Raises GpuLost."""
+        answer = self.ask_system(question, *arguments)
+        if isinstance(answer, Refused) and answer.code == GPU_IS_LOST:
+            raise GpuLost(answer.why)
+        return answer
+
+    def ask_system(self, question: str, *arguments: Any) -> Any:
+        """The same about the driver itself, which one lost GPU must not end: a value or Refused, never an exception."""
         try:
             return getattr(self._vendor, question)(*arguments)
         except self._vendor.NVMLError as error:
-            code = int(getattr(error, "value", 999))
-            if code == GPU_IS_LOST:
-                raise GpuLost(sentence(error)) from None
-            return Refused(sentence(error), code)
+            return Refused(sentence(error), int(getattr(error, "value", 999)))
         except AttributeError:
             return Refused("the installed nvidia-ml-py is too old to ask for it", FUNCTION_NOT_FOUND)
         except UnicodeDecodeError:
@@ -94,7 +98,7 @@ class Driver:
         """The answer to the first question that this driver and this package know."""
         answer: Any = Refused("nothing was asked")
         for question in questions:
-            answer = self.ask(question) if handle is None else self.ask(question, handle)
+            answer = self.ask_system(question) if handle is None else self.ask(question, handle)
             if not (isinstance(answer, Refused) and answer.code == FUNCTION_NOT_FOUND):
                 return answer
         return answer

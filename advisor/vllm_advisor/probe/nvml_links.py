@@ -42,25 +42,25 @@ class _End(NamedTuple):
     pcie: float | Unknown
 
 
-def topology(driver: Driver, devices: tuple[Device, ...], notes: Notes) -> Topology:
+def topology(driver: Driver, devices: tuple[Device, ...], known: frozenset[str], notes: Notes) -> Topology:
     """The fastest path of every pair; a pair whose path cannot be read has none and goes through the host.
 
-    MIG slices have no path to any other device (NVIDIA MIG user guide: no peer-to-peer), so they get none.
+    `known` are the bus ids of all boards, visible or not. MIG slices have no path to any other device (NVIDIA MIG user
+    guide: no peer-to-peer), so they get none.
     """
-    boards = [device for device in devices if not device.gpu.partition]
+    boards = [(i, device) for i, device in enumerate(devices) if not device.gpu.partition]
     if len(boards) < 2:
         return Topology()
-    buses = [device.gpu.pci_bus_id for device in boards]
-    ends = [_end(driver, i, device, buses, notes) for i, device in enumerate(devices) if not device.gpu.partition]
+    ends = [_end(driver, i, device, known, notes) for i, device in boards]
     nvml_ports.note_missing([(end.board, end.device.gpu.name, end.ports) for end in ends])
     links = [_link(one, other) for one, other in combinations(ends, 2)]
     return Topology(tuple(link for link in links if link is not None))
 
 
-def _end(driver: Driver, place: int, device: Device, buses: list[str], notes: Notes) -> _End:
+def _end(driver: Driver, place: int, device: Device, known: frozenset[str], notes: Notes) -> _End:
     board = Subject(driver, device.handle, str(device.board), notes)
     try:
-        ports = nvml_ports.read(board, device.gpu.arch, buses)
+        ports = nvml_ports.read(board, device.gpu.arch, known)
         return _End(place, device, board, ports, nvml_ports.pcie(board))
     except GpuLost as lost:
         board.note(f"its links cannot be read: {lost}")
@@ -77,16 +77,35 @@ def _link(one: _End, other: _End) -> Link | None:
 
 
 def _nvlink(one: _End, other: _End) -> float:
-    """GB/s one way: the direct links of the pair, else what both have into the switch; 0.0: no way by NVLink."""
-    direct = one.ports.direct.get(other.device.gpu.pci_bus_id, 0.0)
-    back = other.ports.direct.get(one.device.gpu.pci_bus_id, 0.0)
-    rate = max(direct, back) or min(one.ports.switched, other.ports.switched)
-    status = _p2p(one, other, _NVLINK) if rate else _P2P_OK
-    if isinstance(status, Unknown) or status == _P2P_OK:
-        return rate
-    why = _P2P_REASONS.get(status, "no reason given")
-    _note(one, other, f"NVLinks are up, the driver refuses to use them: {why} (is Fabric Manager running?)")
-    return 0.0
+    """GB/s one way: the direct links of the pair, else what both have into the switch; 0.0: no way by NVLink.
+
+    Links whose far end is hidden count as links into a switch, where the driver says that NVLink joins the two.
+    """
+    direct = max(
+        one.ports.direct.get(other.device.gpu.pci_bus_id, 0.0), other.ports.direct.get(one.device.gpu.pci_bus_id, 0.0)
+    )
+    sure = direct or min(one.ports.switched, other.ports.switched)
+    most = direct or min(end.ports.switched + end.ports.hidden for end in (one, other))
+    if not most:
+        return 0.0
+    status = _p2p(one, other, _NVLINK)
+    _note_nvlink(one, other, status, sure, most)
+    if isinstance(status, Unknown):
+        return sure
+    return most if status == _P2P_OK else 0.0
+
+
+def _note_nvlink(one: _End, other: _End, status: int | Unknown, sure: float, most: float) -> None:
+    if isinstance(status, Unknown):
+        if most > sure:
+            _note(one, other, f"NVLinks that lead nobody knows where are not counted between them: {status.why}")
+    elif status == _P2P_OK:
+        if most > sure:
+            _note(one, other, "the driver says that NVLink joins them: all their links count, as through a switch")
+    else:
+        why = _P2P_REASONS.get(status, "no reason given")
+        ask = " (is Fabric Manager running?)" if sure else ""
+        _note(one, other, f"NVLinks are up, the driver refuses to use them: {why}{ask}")
 
 
 def _pcie_kind(one: _End, other: _End) -> str:

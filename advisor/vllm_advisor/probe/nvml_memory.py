@@ -55,9 +55,18 @@ def read(device: Subject) -> Memory:
     return Memory(first.total, first.free, Unknown("the driver does not tell its own part"), exact=False)
 
 
-def shared_with_host(host_bytes: int | Unknown) -> Memory:
-    """A device that lives in the host's memory: what is free there, the host knows."""
-    return Memory(host_bytes, Unknown("shared with the processor"), Unknown("shared"), exact=True, unified=True)
+def shared_with_host(host_bytes: int | Unknown, available_bytes: int | Unknown) -> Memory:
+    """A device that lives in the host's memory: free is what the host has available.
+
+    vLLM takes the same figure there, since CUDA's own leaves out what the file cache would give back
+    (utils/mem_utils.py:154 in 0.24, :151 in 0.33).
+    """
+    free = available_bytes
+    if isinstance(free, Unknown):
+        free = Unknown(f"shared with the processor, whose free memory is not known: {free.why}")
+    elif isinstance(host_bytes, int):
+        free = min(free, host_bytes)
+    return Memory(host_bytes, free, Unknown("shared"), exact=True, unified=True)
 
 
 def size(memory: Memory, known: Gpu | None, device: Subject) -> Size | Unknown:

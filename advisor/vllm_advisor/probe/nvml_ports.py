@@ -1,4 +1,8 @@
-"""The ports of one board: NVLinks that are up and where they lead, and the PCIe slot."""
+"""The ports of one board: NVLinks that are up and where they lead, and the PCIe slot.
+
+A virtual machine often hides the far end of a link, or shows the bus id that it has outside: such a link is up and
+leads to no device that is known here. It is kept apart and said, never dropped.
+"""
 
 from __future__ import annotations
 
@@ -20,42 +24,41 @@ MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS of nvml.h; a device answers "invalid arg
 _LINK_GB_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 25.0, 6: 25.0, 7: 50.0}
 _GA102_LINK_GB_S = 14.0625  # the RTX 3090, A6000, A40 bridge: 112.5 both ways over 4 links
 _SPEED_FIELD = 164  # NVML_FI_DEV_NVLINK_GET_SPEED, MB/s, scope: the link
-_TO_SWITCH = 2  # nvmlIntNvLinkDeviceType_t
-_SWITCH = "switch"
+_TO_PROCESSOR, _TO_SWITCH = 1, 2  # nvmlIntNvLinkDeviceType_t
+_PROCESSOR, _SWITCH, _HIDDEN = "processor", "switch", "hidden"  # no bus id reads like these
 
 # GB/s one way of one lane: PCI Express base specification, line coding taken off (8b/10b, 128b/130b, from 6 on flits)
 _LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
 class Ports(NamedTuple):
-    """GB/s one way to each peer by bus id (`direct`), and into the switch; how many links are up, and exist."""
+    """GB/s one way to each board by bus id (`direct`), into the switch, and to nobody knows whom (`hidden`).
+
+    `up` and `total` are how many links are up, and exist.
+    """
 
     direct: dict[str, float]
     switched: float
     up: int
     total: int
+    hidden: float = 0.0
 
 
-def read(board: Subject, arch: str, peers: list[str]) -> Ports:
-    """The NVLinks of a board. Raises GpuLost."""
-    direct: dict[str, float] = {}
-    switched, up, total = 0.0, 0, 0
+def read(board: Subject, arch: str, known: frozenset[str]) -> Ports:
+    """The NVLinks of a board; `known` are the bus ids of all boards of the machine. Raises GpuLost."""
+    ends: list[tuple[str, float]] = []
+    total = 0
     for link in range(MAX_LINKS):
         state = board.ask("nvmlDeviceGetNvLinkState", link)
         if isinstance(state, Refused):
             _note_end(state, board)
             break
         total += 1
-        if not state:
-            continue
-        up += 1
-        rate = _rate(board, arch, link)
-        peer = _remote(board, link)
-        if peer == _SWITCH:
-            switched += rate
-        elif peer in peers:
-            direct[peer] = direct.get(peer, 0.0) + rate
-    return Ports(direct, switched, up, total)
+        if state:
+            ends.append((_far_end(board, link, known), _rate(board, arch, link)))
+    _note_hidden(board, sum(end == _HIDDEN for end, _ in ends))
+    direct = {peer: _sum(ends, peer) for peer, _ in ends if peer in known}
+    return Ports(direct, _sum(ends, _SWITCH), len(ends), total, _sum(ends, _HIDDEN))
 
 
 def note_missing(boards: list[tuple[Subject, str, Ports]]) -> None:
@@ -104,10 +107,22 @@ def _rate(board: Subject, arch: str, link: int) -> float:
     return 0.0
 
 
-def _remote(board: Subject, link: int) -> str:
-    """The bus id at the other end, or `switch`; "" where it cannot be read."""
+def _far_end(board: Subject, link: int, known: frozenset[str]) -> str:
+    """The bus id of the board at the other end, or what else is there."""
     kind = board.ask("nvmlDeviceGetNvLinkRemoteDeviceType", link)
     if kind == _TO_SWITCH:
         return _SWITCH
+    if kind == _TO_PROCESSOR:
+        return _PROCESSOR
     pci = board.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)
-    return "" if isinstance(pci, Unknown) else bus_id(pci)
+    bus = "" if isinstance(pci, Unknown) else bus_id(pci)
+    return bus if bus in known else _HIDDEN
+
+
+def _note_hidden(board: Subject, links: int) -> None:
+    if links:
+        board.note(f"where {links} of its NVLinks lead cannot be told")
+
+
+def _sum(ends: list[tuple[str, float]], which: str) -> float:
+    return sum(rate for end, rate in ends if end == which)

@@ -31,6 +31,7 @@ _HINT = "`advisor probe --save FILE` writes a file that can be read"
 _PRIVATE = (
     (r"(?i)\b(?:GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "(UUID)"),
     (r"(?i)\b(?:GPU|MIG)-(?=[a-f]*[0-9])[0-9a-f]{4}[0-9a-f/-]*(?![\w.])", "(UUID)"),  # cut short
+    (r"(?<![\w.+-])[\w.+-]+@(?![\d.]+ ?[GM]Hz)[\w.-]*\w", "(user)"),  # and not `CPU@2.40GHz`
     (r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s:'\",;]+|/root(?![\w-])", "~"),
 )
 

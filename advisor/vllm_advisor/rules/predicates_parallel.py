@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from vllm_advisor.hardware import Vendor
 from vllm_advisor.rules import views
 
 
@@ -234,6 +235,14 @@ def tp_inside_the_island(case: Case) -> Mapping[str, Any] | None:
         return None
     link = _slowest(node.topology, devices, tp)
     return {"tp": tp, "link": f"{link.kind}, {link.gb_s:g} GB/s one way"} if link else None
+
+
+def ranks_over_mig_slices(case: Case) -> Mapping[str, Any] | None:
+    """NVIDIA's slices have no path to each other, and a process sees one of them."""
+    gpu, ranks = views.gpu(case), case.plan.world_size
+    if ranks == 1 or not gpu.partition or gpu.vendor is not Vendor.NVIDIA:
+        return None
+    return {"ranks": ranks, "partition": gpu.partition}
 
 
 def tp_leaves_the_node(case: Case) -> Mapping[str, Any] | None:

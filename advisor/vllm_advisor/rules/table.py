@@ -54,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     Rule("PAR-24", parallel.stages_uneven,                       info,             "{layers} layers on {pp} stages: the longest has {longest} and sets the pace", "distributed/utils.py get_pp_indices"),
     Rule("PAR-25", parallel.replicas_hold_all_weights,           info,             "each of {dp} replicas holds {what}", "fused_moe/config.py flatten_tp_across_dp_and_pcp"),
     Rule("PAR-26", parallel.tp_inside_the_island,                info,             "TP {tp} stays among devices joined by {link}: each layer's all-reduce takes the fast way", "catalog, probe"),
+    Rule("PAR-27", parallel.ranks_over_mig_slices,               veto,             "{ranks} ranks on MIG slices ({partition}): slices cannot reach each other, and a process sees one", "NVIDIA MIG user guide, application considerations", "one server a slice, each with its own CUDA_VISIBLE_DEVICES=MIG-…"),
 
     Rule("QNT-01", quant.device_not_supported,                   veto,             "{reason}", "vLLM docs, installation requirements"),
     Rule("QNT-02", quant.architecture_not_registered,            veto,             "{architecture} is {when} (vLLM {version})", "model_executor/models/registry.py", "another vLLM version, see `advisor recommend --vllm`"),

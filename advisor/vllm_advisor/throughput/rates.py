@@ -50,7 +50,8 @@ EAGER_LAYER_SECONDS = 120e-6  # the same with each kernel launched from Python
 # One small all-reduce, by link: custom kernels over NVLink or xGMI, NCCL over the rest.
 MESSAGE_SECONDS = {"nvlink": 10e-6, "xgmi": 15e-6, "pcie": 35e-6, "c2c": 20e-6, "host": 50e-6, "network": 60e-6}
 _UNKNOWN_SECONDS = 50e-6
-_UNKNOWN_LINK = ("host", 12.0)  # through the host: what PCIe 4.0 x16 leaves when both directions share it
+_UNKNOWN_LINK = (12.0, "host")  # through the host: what PCIe 4.0 x16 leaves when both directions share it
+_HOST_SHARE = 0.5  # of the slot's rate: a copy through the host's memory is written there, then read (an estimate)
 
 
 class Compute(NamedTuple):
@@ -104,12 +105,13 @@ def wire(node: Node, ranks: int) -> Wire:
     """The slowest link among the first `ranks` devices, the network where they span nodes.
 
     xGMI joins each pair of devices by a link of its own, all of which a collective uses; an NVLink figure is a
-    device's whole port.
+    device's whole port. A listed link through the host has the rate of its slot, of which half is left.
     """
     efficiency = EFFICIENCY[node.gpu.vendor].link
     if ranks > len(node.gpus):
         return Wire(MESSAGE_SECONDS["network"], node.network_gb_s * 1e9 * efficiency)
-    link = node.topology.slowest(tuple(range(ranks)))
-    kind, gb_s = (link.kind, link.gb_s) if link else _UNKNOWN_LINK
-    links = ranks - 1 if kind == "xgmi" else 1
-    return Wire(MESSAGE_SECONDS.get(kind, _UNKNOWN_SECONDS), gb_s * links * 1e9 * efficiency)
+    share = {"xgmi": ranks - 1, "host": _HOST_SHARE}
+    inside = [link for link in node.topology.links if link.a < ranks and link.b < ranks]
+    rates = [(link.gb_s * share.get(link.kind, 1), link.kind) for link in inside]
+    gb_s, kind = min(rates, default=_UNKNOWN_LINK)
+    return Wire(MESSAGE_SECONDS.get(kind, _UNKNOWN_SECONDS), gb_s * 1e9 * efficiency)

@@ -134,7 +134,12 @@ nvmlReturn_t nvmlInitWithFlags(u32 flags) {
     return number("init", &code) == SUCCESS && code ? (nvmlReturn_t)code : SUCCESS;
 }
 
-nvmlReturn_t nvmlShutdown(void) { running = 0; return SUCCESS; }
+nvmlReturn_t nvmlShutdown(void) {
+    u64 code = 0;
+    number("shutdown", &code);
+    running = 0;
+    return (nvmlReturn_t)code;
+}
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, u32 length) {
     const char *value;
@@ -293,15 +298,22 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t d, u32 link, u32 *up) { retur
 nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t d, u32 link, u32 *version) { return link_u32(d, link, "version", version); }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t d, u32 link, u32 *type) {
-    u32 peer; /* nvlink.L.peer=N leads to board N; without it the link leads to a switch */
-    nvmlReturn_t code = link_u32(d, link, "peer", &peer);
+    u32 peer; /* nvlink.L.peer=N leads to board N; without it to a switch; .type and .far are answered as they stand */
+    nvmlReturn_t code = link_u32(d, link, "type", type);
+    if (code != NOT_SUPPORTED) return code;
+    code = link_u32(d, link, "peer", &peer);
     *type = code == SUCCESS ? 0 : 2;
     return code == NOT_SUPPORTED ? SUCCESS : code;
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t d, u32 link, nvmlPciInfo_t *info) {
+    char key[64], bus[32];
     u32 peer;
-    nvmlReturn_t code = link_u32(d, link, "peer", &peer);
+    nvmlReturn_t code;
+    snprintf(key, sizeof key, "nvlink.%u.far", link);
+    code = device_text(d, key, bus, sizeof bus);
+    if (code != NOT_SUPPORTED) return code ? code : pci(bus, info);
+    code = link_u32(d, link, "peer", &peer);
     if (code == NOT_SUPPORTED) return pci("00000000:05:00.0", info);
     return code ? code : nvmlDeviceGetPciInfo_v3(&boards[peer], info);
 }

@@ -34,13 +34,15 @@ import pathlib, pickle, sys
 from vllm_advisor.probe import amdsmi
 pathlib.Path(sys.argv[1]).write_bytes(pickle.dumps(amdsmi.probe(pathlib.Path(sys.argv[2]))))
 """
-# the vendor's structures that the stand-in fills: a short name, the ctypes class
+# the vendor's structures that the stand-in fills: a short name, the ctypes class or an array in it for its elements
 STRUCTURES = {
     "asic": "struct_amdsmi_asic_info_t",
     "board": "struct_amdsmi_board_info_t",
     "driver": "struct_amdsmi_driver_info_t",
     "enumeration": "struct_amdsmi_enumeration_info_t",
+    "metrics": "struct_amdsmi_link_metrics_t",
     "pcie": "struct_amdsmi_pcie_info_t",
+    "port": "struct_amdsmi_link_metrics_t.links",
     "power": "struct_amdsmi_power_cap_info_t",
     "process": "struct_amdsmi_proc_info_t",
     "profile": "struct_amdsmi_accelerator_partition_profile_t",
@@ -57,7 +59,12 @@ class Anything:
 ctypes.CDLL = Anything
 from amdsmi import amdsmi_wrapper
 for short, name in json.loads(sys.argv[1]).items():
+    name, _, array = name.partition(".")
     kind = getattr(amdsmi_wrapper, name, None)
+    if kind and array:
+        kind = {field[0]: field[1] for field in kind._fields_}[array]._type_
+    if kind:
+        print(f"#define SIZEOF_{short} {ctypes.sizeof(kind)}")
     for field in kind._fields_ if kind else ():
         where = getattr(kind, field[0])
         print(f"#define OFFSET_{short}_{field[0]} {where.offset}")
@@ -110,6 +117,11 @@ def _stubs():
     wanted = set(re.findall(r"_libraries\['libamd_smi\.so'\]\.(\w+)", wrapper))
     present = set(re.findall(r"^int (\w+)\(", (DATA / "standin.c").read_text(), re.MULTILINE))
     return "".join(f"int {name}(void) {{ return 2; }}\n" for name in sorted(wanted - present))
+
+
+def _needs(folder, name):
+    if f"#define {name} " not in (folder / "layout.h").read_text():
+        pytest.skip(f"this release of the package has no {name}")
 
 
 def _with_rocm(folder):
@@ -287,6 +299,38 @@ def test_hidden_peers_go_through_the_host(probe):
     assert "GPUs 0-1: no peer-to-peer over PCIe: traffic goes through the host's memory" in reading.warnings
 
 
+@pytest.mark.parametrize(
+    ("scenario", "lines", "expected"),
+    [
+        ("mi300x_x8", ["max_bandwidth=50000", "port_rate=512", "port_lane=32"], 64.0),
+        ("mi300x_x8", ["devices=4", "max_bandwidth=100000", "port_rate=512", "port_lane=32", "ports=2"], 128.0),
+        ("mi300x_x8", ["port_rate=400", "port_lane=25"], 64.0),
+        ("mi300x_x8", ["max_bandwidth=50000", "port_rate=4294967295", "port_lane=32"], 50.0),
+        ("mi300x_x8", ["max_bandwidth=50000", "port_rate=512", "port_lane=32", "port_unnamed=1"], 50.0),
+        ("mi355x_x8", ["port_rate=608", "port_lane=38"], 76.0),
+        ("mi355x_x8", ["port_rate=16", "port_lane=38"], 76.8),
+    ],
+)
+def test_xgmi_ports_count_where_they_say_more(probe, library, scenario, lines, expected):
+    """The ports' Gb/s over all links of a pair beat a smaller or missing figure of the kernel; nonsense counts not."""
+    _needs(library, "SIZEOF_port")
+    assert {("xgmi", expected)} == {(link.kind, link.gb_s) for link in probe(scenario, *lines).topology.links}
+
+
+def test_xgmi_ports_reported_by_one_end_only(probe, library):
+    """A card that does not say is reached at the rate that its peer gives."""
+    _needs(library, "SIZEOF_port")
+    lines = ["max_bandwidth=50000", "port_rate=512", "port_lane=32", "status.amdsmi_get_link_metrics.0=2"]
+    assert {64.0} == {link.gb_s for link in probe("mi300x_x8", *lines).topology.links}
+
+
+def test_xgmi_over_two_hops_takes_no_port_rate(probe, library):
+    """Ports are those of direct links: a longer way keeps the kernel's least rate."""
+    _needs(library, "SIZEOF_port")
+    lines = ["hops.0.1=2", "min_bandwidth.0.1=32000", "port_rate=512", "port_lane=32"]
+    assert Link(0, 1, "xgmi", 32.0) == probe("mi300x_x8", *lines).topology.links[0]
+
+
 def test_xgmi_over_two_hops(probe):
     """A pair two hops apart has the least rate on the way and a warning."""
     reading = probe("mi300x_x8", "hops.0.1=2", "min_bandwidth.0.1=32000")
@@ -367,6 +411,40 @@ def test_a_device_without_catalog_entry(probe):
     assert text in reading.warnings
 
 
+SMALL = (
+    "left out: AMD Radeon Graphics (gfx1036) has no catalog entry and 0.5 GiB of memory, less than 4.0 GiB; "
+    "HIP_VISIBLE_DEVICES can hide it from vLLM too"
+)
+
+
+def test_a_small_integrated_device_beside_a_card_is_left_out(probe):
+    """Only the card is planned for; the warning names the other one, and says nothing of its rates."""
+    reading = probe("desktop")
+    assert ["AMD Radeon AI PRO R9700"] == [gpu.name for gpu in reading.gpus]
+    assert ((), (f"GPU 1: {SMALL}",)) == (reading.topology.links, reading.warnings)
+
+
+def test_a_small_integrated_device_alone_is_no_gpu(probe):
+    """The answer says why, so that the processor is planned for."""
+    answer = probe("desktop", "devices=1", "name.0=AMD Radeon Graphics", "gfx.0=0x1036", "vram_total.0=536870912")
+    assert Unknown(f"no AMD GPU can be used; GPU 0: {SMALL}") == answer
+
+
+def test_a_small_integrated_device_counts_for_hips_numbers(probe):
+    """It is left out after the visible devices are chosen: the card behind it keeps its index."""
+    first = ["name.0=AMD Radeon Graphics", "gfx.0=0x1036", "vram_total.0=536870912"]
+    card = ["name.1=AMD Radeon AI PRO R9700", "gfx.1=0x1201", f"vram_total.1={R9700_BYTES}"]
+    reading = probe("desktop", *first, *card, HIP_VISIBLE_DEVICES="1")
+    assert ["0000:0e:00.0"] == [gpu.pci_bus_id for gpu in reading.gpus]
+    assert ("HIP_VISIBLE_DEVICES=1: 1 of 2 devices are visible",) == reading.warnings
+
+
+@pytest.mark.parametrize(("mib", "expected"), [(4095, 1), (4096, 2)])
+def test_the_least_memory_of_a_device_without_catalog_entry(probe, mib, expected):
+    """4 GiB are enough to stay, less is not."""
+    assert expected == len(probe("desktop", f"vram_total.1={mib * MIB}").gpus)
+
+
 def test_a_nameless_device_of_no_target_is_left_out(probe):
     """Neither a name nor a gfx target: nothing can be planned for it."""
     reading = probe("r9700_x2", "name.1=N/A", "gfx.1=0")
@@ -414,8 +492,7 @@ def test_an_empty_hip_list_hides_nothing_an_empty_rocr_list_all(probe):
 
 def test_hips_order_counts(probe, library):
     """Where HIP counts otherwise than amd-smi, the index is HIP's."""
-    if "OFFSET_enumeration_hip_id" not in (library / "layout.h").read_text():
-        pytest.skip("this release of the package does not know HIP's numbers")
+    _needs(library, "OFFSET_enumeration_hip_id")
     reading = probe("r9700_x2", "hip.0=1", "hip.1=0", HIP_VISIBLE_DEVICES="0")
     assert ["0000:83:00.0"] == [gpu.pci_bus_id for gpu in reading.gpus]
 
@@ -446,6 +523,42 @@ def test_unknown_driver_version(probe):
         reading.driver,
         reading.warnings,
     )
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("6.8.5", "6.8.5"),
+        ("6.12.12.60402-2125197.24.04", "6.12.12.60402-2125197"),
+        ("Linux version 6.8.0-45-generic (jo@10.1.2.3) (gcc 13.2.0)", "6.8.0-45"),
+    ],
+)
+def test_only_the_number_of_the_driver_version(probe, told, expected):
+    """What stands around it, such as who built the kernel and where, is dropped."""
+    reading = probe("r9700_x2", f"driver={told}")
+    assert (expected, ()) == (reading.driver, reading.warnings)
+
+
+@pytest.mark.parametrize("told", ["built by jo@10.1.2.3", "N/A", "7"])
+def test_a_driver_version_without_a_number(probe, told):
+    """Empty, and the warning repeats nothing of the text."""
+    reading = probe("r9700_x2", f"driver={told}")
+    text = "the driver's version is not known: the AMD driver gives no version number"
+    assert ("", (text,)) == (reading.driver, reading.warnings)
+
+
+@pytest.mark.parametrize("unit", [1, 10**6])
+def test_a_lowered_power_cap(probe, unit):
+    """A cap under the default is a warning, whichever unit the library uses; the cap itself is what counts."""
+    reading = probe("mi300x_x8", f"power_cap.2={550 * unit}", f"default_power_cap={750 * unit}")
+    assert [750.0, 550.0] == [gpu.power_cap_watts for gpu in reading.gpus[1:3]]
+    assert ("GPU 2: the power cap is 550 W, its default is 750 W",) == reading.warnings
+
+
+@pytest.mark.parametrize("default", [0, 700000000, 4294967295, 18446744073709551615])
+def test_no_lowered_power_cap(probe, default):
+    """No default, one that is below the cap, and the library's mark for no figure say nothing."""
+    assert () == probe("mi300x_x8", f"default_power_cap={default}").warnings
 
 
 def test_a_cap_in_watts(probe):

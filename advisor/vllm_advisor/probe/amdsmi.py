@@ -19,6 +19,8 @@ from vllm_advisor.probe.reading import Reading
 _ROOT = Path("/")
 _ROCM = "/opt/rocm"
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
+# what a driver of its own (DKMS) says, or the kernel's text from /proc/version, which goes on with user@host
+_DRIVER = re.compile(r"(?:Linux version )?([0-9]+(?:\.[0-9]+)+(?:-[0-9]+)?)")
 _LOADED = "an AMD GPU driver is loaded (/dev/kfd), but "
 
 
@@ -69,7 +71,7 @@ def _read(driver: Driver, root: Path) -> Reading | Unknown:
         return Unknown("the AMD driver is loaded and reports no GPU")
     notes = Notes()
     found = amdsmi_device.read_all(driver, handles, notes)
-    seen = amdsmi_visible.select(found, os.environ, notes)
+    seen = amdsmi_device.worth_planning(amdsmi_visible.select(found, os.environ, notes), notes)
     if not seen:
         return Unknown("; ".join(("no AMD GPU can be used", *notes.lines())))
     return Reading(
@@ -82,12 +84,14 @@ def _read(driver: Driver, root: Path) -> Reading | Unknown:
 
 
 def _driver_version(driver: Driver, handle: object, notes: Notes) -> str:
+    """`6.14.14`, and nothing else of the text around it; "" where there is no such number."""
     told = driver.ask("amdsmi_get_gpu_driver_info", handle)
-    version = told.why if isinstance(told, Unknown) else str(told.get("driver_version", "N/A"))
-    if isinstance(told, Unknown) or version == "N/A":
-        notes.add("", f"the driver's version is not known: {version}")
+    found = None if isinstance(told, Unknown) else _DRIVER.match(str(told.get("driver_version", "")))
+    if found is None:
+        why = told.why if isinstance(told, Unknown) else "the AMD driver gives no version number"
+        notes.add("", f"the driver's version is not known: {why}")
         return ""
-    return version
+    return found[1]
 
 
 def _rocm_version(root: Path) -> str:

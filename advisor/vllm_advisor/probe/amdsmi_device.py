@@ -10,6 +10,7 @@ from vllm_advisor.catalog import gpus
 from vllm_advisor.hardware import Gpu, Unknown, Vendor
 from vllm_advisor.probe import amdsmi_memory, amdsmi_partition, amdsmi_state
 from vllm_advisor.probe.amdsmi_memory import Source
+from vllm_advisor.units import gib
 
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 
 _RATES = ("bandwidth", "tflops_bf16", "tflops_fp8", "tflops_fp4")
+# An estimate of ours, between what firmware usually sets aside for an integrated GPU (512 MiB) and the smallest device
+# of the catalog (7578 MiB).
+_LEAST_BYTES = 4 << 30
 _ARCH = re.compile(r"gfx[0-9a-f]{3,4}")
 _DECIMAL = {"gfx9010": "gfx90a"}  # ROCm's older tools print the stepping of gfx90a in decimal
 
@@ -56,6 +60,24 @@ def read_all(driver: Driver, handles: list[Any], notes: Notes) -> tuple[Device, 
     cards = [slot.card for slot in slots]
     found = [_device(driver, slot, cards.count(slot.card), notes) for slot in slots]
     return tuple(device for device in found if device is not None)
+
+
+def worth_planning(devices: tuple[Device, ...], notes: Notes) -> tuple[Device, ...]:
+    """Without the devices that are neither in the catalog nor large; a note on each of these and each without rates.
+
+    To be asked after the visible ones are chosen: HIP counts a small integrated GPU like any other.
+    """
+    for device in devices:
+        if not device.catalog:
+            notes.add(str(device.slot.number), _without_entry(device.gpu))
+    return tuple(device for device in devices if device.catalog or device.gpu.memory_bytes >= _LEAST_BYTES)
+
+
+def _without_entry(gpu: Gpu) -> str:
+    if gpu.memory_bytes >= _LEAST_BYTES:
+        return f"{gpu.name} has no catalog entry: its bandwidth and compute rates are not known"
+    small = f"{gpu.name} ({gpu.arch}) has no catalog entry and {gib(gpu.memory_bytes)} of memory"
+    return f"left out: {small}, less than {gib(_LEAST_BYTES)}; HIP_VISIBLE_DEVICES can hide it from vLLM too"
 
 
 def _slot(driver: Driver, number: int, handle: Any) -> Slot:
@@ -99,8 +121,9 @@ def _said(value: object) -> str:
 def _probed(driver: Driver, slot: Slot, neighbours: int, identity: Identity, notes: Notes) -> Device | Unknown:
     partition = amdsmi_partition.read(driver, slot.handle, neighbours)
     card = gpus.match_probed(identity.name, identity.arch, 0)
-    memory = amdsmi_memory.read(Source(driver, slot.handle, str(slot.number), notes), partition, card)
-    gpu = memory if isinstance(memory, Unknown) else _gpu(identity, memory, slot, notes)
+    source = Source(driver, slot.handle, str(slot.number), notes)
+    memory = amdsmi_memory.read(source, partition, card)
+    gpu = memory if isinstance(memory, Unknown) else _gpu(identity, memory)
     if isinstance(gpu, Unknown):
         return gpu
     hip, uuid = _hip(driver, slot)
@@ -109,13 +132,13 @@ def _probed(driver: Driver, slot: Slot, neighbours: int, identity: Identity, not
         partition=partition.label,
         pci_bus_id=slot.bus,
         other_processes_bytes=amdsmi_state.other_processes(driver, slot.handle),
-        power_cap_watts=amdsmi_state.power_cap(driver, slot.handle),
+        power_cap_watts=amdsmi_state.power_cap(source),
         ecc=amdsmi_state.ecc(driver, slot.handle),
     )
     return Device(gpu, slot, hip, uuid or identity.uuid, card.name if card else "")
 
 
-def _gpu(identity: Identity, memory: Memory, slot: Slot, notes: Notes) -> Gpu | Unknown:
+def _gpu(identity: Identity, memory: Memory) -> Gpu | Unknown:
     """The catalog's device under the driver's name, or one whose rates are zero and unverified."""
     known = gpus.match_probed(identity.name, identity.arch, memory.total)
     if known is not None:
@@ -123,8 +146,6 @@ def _gpu(identity: Identity, memory: Memory, slot: Slot, notes: Notes) -> Gpu | 
         return replace(known, name=identity.name, memory_bytes=memory.total, free_bytes=memory.free, unverified=weak)
     if not identity.arch:
         return Unknown(f"{identity.name} has no catalog entry and its gfx target is not known")
-    text = f"{identity.name} has no catalog entry: its bandwidth and compute rates are not known"
-    notes.add(str(slot.number), text)
     return Gpu(
         identity.name,
         Vendor.AMD,

@@ -1,7 +1,8 @@
 """Who reaches whom, and how fast: xGMI between Instinct cards, else PCIe, through the host where peers are hidden.
 
-Rates are one way, decimal GB/s. The driver's are the kernel's (KFD topology, io_links: max_bandwidth in MB/s); where it
-gives none, the catalog's figure for a peer stands in.
+Rates are one way, decimal GB/s. The driver's are the kernel's (KFD topology, io_links: max_bandwidth in MB/s), for xGMI
+what the ports of the card say where that is more: before 2025 the kernel wrote 16 lanes at 25 Gb/s for every xGMI link
+(amdgpu_amdkfd.c, amdgpu_amdkfd_get_xgmi_bandwidth_mbytes), the rate of MI200. Without either, the catalog's stands in.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 # amdsmi_link_type_t; the values of the io_link type of ROCm SMI before it (vLLM, platforms/rocm.py:1054, takes 2 too)
 _INTERNAL, _PCIE, _XGMI = 0, 1, 2
-_MB_PER_GB = 1000
+_MB_PER_GB, _BITS = 1000, 8
+_NO_FIGURE = 2**32 - 1  # what the library fills in for a port of unknown rate
 _WORDS = {"xgmi": "xGMI", "pcie": "PCIe"}
 
 
@@ -33,12 +35,31 @@ class _Path(NamedTuple):
     gb_s: float
 
 
+class _Ports:
+    """What the xGMI ports of each card say of their rate; each card is asked once."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._rates: dict[str, dict[str, float]] = {}
+
+    def between(self, one: Device, other: Device) -> float:
+        """GB/s over all links that join two cards directly, 0.0 where neither of them says."""
+        return self._of(one).get(other.slot.card) or self._of(other).get(one.slot.card) or 0.0
+
+    def _of(self, device: Device) -> dict[str, float]:
+        card = device.slot.card
+        if card not in self._rates:
+            self._rates[card] = _port_rates(self._driver, device)
+        return self._rates[card]
+
+
 class _Pair(NamedTuple):
     """Two devices under question."""
 
     driver: Driver
     one: Device
     other: Device
+    ports: _Ports
     notes: Notes
 
     def ask(self, question: str) -> Any:
@@ -53,12 +74,13 @@ def topology(driver: Driver, devices: tuple[Device, ...], notes: Notes) -> Topol
 
     Partitions of the same two cards share one path, which is asked for once: 64 of them make 2,016 pairs.
     """
+    ports = _Ports(driver)
     paths: dict[frozenset[str], _Path | None] = {}
     links = []
     for (a, one), (b, other) in combinations(enumerate(devices), 2):
         cards = frozenset((one.slot.card, other.slot.card))
         if cards not in paths:
-            paths[cards] = _path(_Pair(driver, one, other, notes))
+            paths[cards] = _path(_Pair(driver, one, other, ports, notes))
         path = paths[cards]
         links += [Link(a, b, path.kind, path.gb_s)] if path else []
     return Topology(tuple(links))
@@ -82,7 +104,8 @@ def _path(pair: _Pair) -> _Path | None:
 def _xgmi(pair: _Pair, hops: int) -> _Path | None:
     if hops > 1:
         pair.note(f"xGMI takes {hops} hops: vLLM's own all-reduce needs one (platforms/rocm.py, is_fully_connected)")
-    return _rated(pair, "xgmi", _reported(pair, "max_bandwidth" if hops <= 1 else "min_bandwidth"))
+        return _rated(pair, "xgmi", _reported(pair, "min_bandwidth"))
+    return _rated(pair, "xgmi", max(_reported(pair, "max_bandwidth"), pair.ports.between(pair.one, pair.other)))
 
 
 def _pcie(pair: _Pair) -> _Path | None:
@@ -99,6 +122,22 @@ def _reported(pair: _Pair, which: str) -> float:
     told = pair.ask("amdsmi_get_minmax_bandwidth_between_processors")
     rate = 0 if isinstance(told, Unknown) else told.get(which)
     return rate / _MB_PER_GB if isinstance(rate, int) else 0.0
+
+
+def _port_rates(driver: Driver, device: Device) -> dict[str, float]:
+    """GB/s by the card at the other end.
+
+    amdsmi.h, amdsmi_link_metrics_t: an entry a link, `max_bandwidth` (lanes times `bit_rate`) in Gb/s, `bdf` its other
+    end. ROCm 6.2 put the number of lanes there, which is less than the rate of one, and gave no other end.
+    """
+    told = driver.ask("amdsmi_get_link_metrics", device.slot.handle)
+    rates: dict[str, float] = {}
+    for link in () if isinstance(told, Unknown) else told.get("links", ()):
+        lane, rate = link.get("bit_rate"), link.get("max_bandwidth")
+        if isinstance(lane, int) and isinstance(rate, int) and 0 < lane < rate < _NO_FIGURE:
+            card = str(link.get("bdf")).rpartition(".")[0]
+            rates[card] = rates.get(card, 0.0) + rate / _BITS
+    return rates
 
 
 def _slot_rate(driver: Driver, device: Device) -> float:

@@ -1,8 +1,9 @@
 """Which memory counts as an AMD device's: its VRAM, its share of it, or the host's where it has next to none.
 
-The VRAM total of the driver is the figure that vLLM takes too (platforms/rocm.py:193). An integrated device whose VRAM
-is smaller than what it may use of the host's memory (GTT) is given that instead by the kernel (amdgpu_ttm.c,
-apu_prefer_gtt; amdgpu_amdkfd.c reports it to HIP); MI300A is not, its HBM is VRAM.
+vLLM budgets from HIP's total, through torch (utils/mem_utils.py:143). HIP has it from the kernel's KFD, AMD SMI has the
+driver's VRAM total: the same memory for a device with its own. An integrated device whose VRAM is smaller than what it
+may use of the host's memory (GTT) is given that instead by the kernel (amdgpu_ttm.c, apu_prefer_gtt; amdgpu_amdkfd.c
+reports it to HIP); MI300A is not, its HBM is VRAM.
 """
 
 from __future__ import annotations

@@ -221,6 +221,7 @@ int amdsmi_get_power_cap_info(void *handle, uint32_t sensor, void *info) {
     CHECK(d);
     NEED(cap, of(d, "power_cap"));
     PUT(info, power_power_cap, number(cap));
+    PUT(info, power_default_power_cap, number(of(d, "default_power_cap")));
     return SUCCESS;
 }
 
@@ -263,6 +264,26 @@ int amdsmi_get_minmax_bandwidth_between_processors(void *one, void *other, uint6
     *least = number(between(a, b, "min_bandwidth"));
     return SUCCESS;
 }
+
+#ifdef SIZEOF_port
+/* `port_rate.0.3` in Gb/s and `port_lane`, `ports` links to each peer (else one); `port_unnamed=1`: no peer is named */
+int amdsmi_get_link_metrics(void *handle, void *metrics) {
+    int d = device_of(handle);
+    CHECK(d);
+    uint32_t n = 0, links = value("ports") ? (uint32_t)number(value("ports")) : 1;
+    for (int p = 0; p < (int)number(value("devices")); p++) {
+        const char *rate = between(d, p, "port_rate");
+        for (uint32_t i = 0; p != d && rate && i < links && n < SIZE_metrics_links / SIZEOF_port; i++, n++) {
+            char *port = (char *)metrics + OFFSET_metrics_links + n * SIZEOF_port;
+            PUT(port, port_bdf, value("port_unnamed") ? 0 : number(of(p, "bus")) << 8);
+            PUT(port, port_bit_rate, number(value("port_lane")));
+            PUT(port, port_max_bandwidth, number(rate));
+        }
+    }
+    PUT(metrics, metrics_num_links, n);
+    return n ? SUCCESS : NOT_SUPPORTED;
+}
+#endif
 
 int amdsmi_is_P2P_accessible(void *one, void *other, bool *accessible) {
     NEED(yes, between(device_of(one), device_of(other), "p2p"));

@@ -6,6 +6,7 @@ ADVISOR_TEST_MODELS a folder in which the two models are made once and kept (def
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,24 @@ def model(vllm_python, tmp_path_factory):
         return out
 
     return make
+
+
+PRINTED = re.compile(
+    r"KV cache size: ([0-9,]+) tokens, Maximum concurrency for ([0-9,]+) tokens per request: ([0-9.]+)x"
+)
+
+
+def printed_cache(log):
+    """(tokens, length, concurrency) as vLLM's start-up log has them."""
+    tokens, length, concurrency = PRINTED.search(log.read_text(encoding="utf-8", errors="replace")).groups()
+    return int(tokens.replace(",", "")), int(length.replace(",", "")), float(concurrency)
+
+
+def predicted_cache(folder):
+    """The same three, as the plan's memory budget has them."""
+    best = json.loads(recommended(folder, "--json"))["plans"][0]
+    memory = best["memory"]
+    return memory["kv_tokens"], best["plan"]["max_model_len"], memory["max_concurrency"]
 
 
 def advisor(*arguments, **kwargs):
@@ -107,6 +126,7 @@ def test_advisor_launch_serves_a_mixture_of_experts_until_interrupted(model, vll
         finally:
             program.send_signal(signal.SIGINT)
         assert 130 == program.wait(timeout=60)
+    assert predicted_cache(model("tiny-moe")) == printed_cache(next((tmp_path / "run").rglob("*.log")))
     assert 8 == answer.json()["usage"]["completion_tokens"]
     with pytest.raises(httpx.ConnectError):
         httpx.get("http://127.0.0.1:8377/health", trust_env=False)
@@ -133,3 +153,15 @@ def test_served_context_is_the_planned_one(smollm2):
     served = httpx.get(f"{smollm2.url}/v1/models", trust_env=False).json()["data"][0]
     planned = json.loads(recommended(smollm2.command.argv[2], "--json"))["plans"][0]["plan"]["max_model_len"]
     assert (smollm2.model, planned) == (served["id"], served["max_model_len"])
+
+
+def test_kv_cache_is_exactly_what_vllm_prints(smollm2):
+    """Tokens, length and concurrency of the budget equal the log's line, blocks the engine's own metric."""
+    folder = smollm2.command.argv[2]
+    assert predicted_cache(folder) == printed_cache(smollm2.log)
+    metrics = httpx.get(f"{smollm2.url}/metrics", trust_env=False).text
+    labels = next(line for line in metrics.splitlines() if line.startswith("vllm:cache_config_info"))
+    memory = json.loads(recommended(folder, "--json"))["plans"][0]["memory"]
+    assert (memory["num_blocks"], memory["block_size"]) == tuple(
+        int(re.search(f'{name}="([0-9]+)"', labels)[1]) for name in ("num_gpu_blocks", "block_size")
+    )

@@ -145,6 +145,8 @@ def budget(value: MemoryBudget) -> dict[str, Any]:
         "non_torch_bytes": interval(value.non_torch),
         "kv_cache_bytes": interval(value.kv_cache),
         "kv_bytes_per_token": value.kv_bytes_per_token,
+        "block_size": value.block_size,
+        "num_blocks": value.num_blocks,
         "kv_tokens": value.kv_tokens,
         "max_concurrency": round(value.max_concurrency, 2),
         "max_context": value.max_context,

@@ -32,7 +32,8 @@ class MemoryBudget(NamedTuple):
     `verdict` is "fits", "does not fit" or "cannot tell". `kv_tokens` and `max_concurrency` as vLLM prints them for the
     plan's max_model_len; `max_context` is the longest single request that the KV cache holds (0: none).
     `kv_bytes_per_token` is the growth of one request with length, on one rank, beyond any window.
-    `limits` says what does not fit, with the numbers, in words.
+    `limits` says what does not fit, with the numbers, in words. `graphs` is what this version takes off for CUDA graphs
+    before it sizes the cache, `captured` what they take in the end, charged or not.
     """
 
     total: int
@@ -50,6 +51,7 @@ class MemoryBudget(NamedTuple):
     max_context: int
     verdict: str
     limits: tuple[str, ...] = ()
+    captured: Interval | None = None
 
     @property
     def fits(self) -> bool:

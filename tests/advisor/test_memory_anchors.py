@@ -11,6 +11,7 @@ from vllm_advisor.memory.budget import budget
 from vllm_advisor.memory.remedies import remedies
 from vllm_advisor.plan import Plan
 from vllm_advisor.units import GIB
+from vllm_advisor.vllm.history import surface_for
 from vllm_advisor.vllm.surface import load
 
 
@@ -58,10 +59,14 @@ def test_llama_3_1_8b_keeps_128_kib_a_token(version):
 
 
 def test_gpt_oss_120b_is_60_8_gib_as_stored_and_more_as_loaded():
-    """The checkpoint, and what start-ups on an H100 printed (64.38: a kernel's tiles)."""
+    """The checkpoint, and what 0.11 on an H100 and 0.22 on two to eight H200 printed (a kernel's tiles)."""
     spec = known("openai/gpt-oss-120b")
     assert 60.8 == pytest.approx(spec.weight_bytes / GIB, rel=0.01)
-    assert 64.38 == pytest.approx(on(spec, "1xH100").weights / GIB, rel=0.01)
+    b = budget(spec, plan(spec), gpus.node("1xH100"), surface_for("0.11.0"))
+    assert 64.38 == pytest.approx(b.weights / GIB, rel=0.005)
+    for tp, printed in ((2, 34.38), (4, 17.22), (8, 8.66)):
+        b = budget(spec, plan(spec, tensor_parallel_size=tp), gpus.node("8xH200"), surface_for("0.22.1"))
+        assert printed == pytest.approx(b.weights / GIB, rel=0.005)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -16,6 +16,7 @@ from vllm_advisor.memory.stages import stages
 from vllm_advisor.model import CacheGroup, ModelSpec, Moe, WeightGroup
 from vllm_advisor.plan import Plan
 from vllm_advisor.units import GIB
+from vllm_advisor.vllm.history import surface_for
 from vllm_advisor.vllm.surface import load
 
 
@@ -266,12 +267,13 @@ def test_newer_versions_keep_two_states_and_two_batches():
     assert new.max_concurrency / new.num_blocks < old.max_concurrency / old.num_blocks
 
 
-def test_graphs_are_charged_on_cuda_and_since_0_33_on_rocm():
-    """gpu_worker.py: 0.24 leaves ROCm out; eager captures none."""
-    mi300x = gpus.node("MI300X").gpu
-    charged = [graphs.graphs(llama_8b(), plan(), g, v).mid > 0 for g in (h100().gpu, mi300x) for v in (V24, V33)]
-    assert [True, True, False, True] == charged
-    assert 0 == graphs.graphs(llama_8b(), plan(enforce_eager=True), h100().gpu, V33).mid
+def test_graphs_are_charged_on_cuda_and_later_on_rocm():
+    """gpu_worker.py: 0.24 leaves ROCm out, 0.19 charges nobody; all capture them, eager captures none."""
+    nodes, versions = (h100(), gpus.node("MI300X")), (surface_for("0.19.1"), V24, V33)
+    budgets = [budget(llama_8b(), plan(), n, v) for n in nodes for v in versions]
+    assert [False, True, True, False, False, True] == [b.graphs.mid > 0 for b in budgets]
+    assert all(b.captured is not None and b.captured.mid > 0 for b in budgets)
+    assert 0 == graphs.graphs(llama_8b(), plan(enforce_eager=True), h100().gpu).mid
 
 
 def test_captured_sizes_follow_vllms_default_list():
@@ -329,3 +331,13 @@ def test_a_remedy_may_be_another_checkpoint():
 def test_a_plan_that_fits_needs_no_remedy():
     """Nothing to change."""
     assert () == remedies(llama_8b(), plan(), h100(), V33, budget(llama_8b(), plan(), h100(), V33))
+
+
+@pytest.mark.parametrize(("told", "factor"), [(1.01, 1.01), (0.97, 0.97), (2.0, 1.0)])
+def test_the_files_own_index_is_exact(told, factor):
+    """An index within a tenth of our sum replaces it; float32 files, twice as large, are loaded in 16 bits anyway."""
+    spec = llama_8b()
+    known = replace(spec, exact_weight_bytes=int(told * sum(g.bytes for g in spec.weights)))
+    ours, theirs = (budget(model, plan(), h100(), V33).weights for model in (spec, known))
+
+    assert theirs / ours == pytest.approx(factor, rel=1e-3)

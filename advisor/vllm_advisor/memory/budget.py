@@ -15,23 +15,26 @@ from vllm_advisor.hardware import Unknown, Vendor
 from vllm_advisor.memory import kv, weights
 from vllm_advisor.memory.activation import activation
 from vllm_advisor.memory.block_size import block_size
-from vllm_advisor.memory.graphs import graphs
+from vllm_advisor.memory.era import era_of
+from vllm_advisor.memory.graphs import NONE, graphs
 from vllm_advisor.memory.identity import Identity
 from vllm_advisor.memory.non_torch import non_torch
 from vllm_advisor.memory.pages import kv_cache_dtype
-from vllm_advisor.units import Interval, count, gib
+from vllm_advisor.memory.stages import partition
+from vllm_advisor.units import GIB, Interval, count, gib
 
 
 if TYPE_CHECKING:
     from vllm_advisor.hardware import Gpu, Node
+    from vllm_advisor.memory.era import Era
     from vllm_advisor.model.spec import ModelSpec
     from vllm_advisor.plan import Plan
     from vllm_advisor.vllm.surface import Surface
 
 FITS, DOES_NOT_FIT, CANNOT_TELL = "fits", "does not fit", "cannot tell"
-# Part of the requested memory by which builds of one version differ in what they leave (start-ups of equal
-# configurations; an estimate).
-_BUILDS = 0.025
+# By how much builds of one version differ in what they leave, beside the modelled terms: bytes, and a part of what is
+# requested (start-ups of equal configurations; an estimate).
+_BUILDS, _BUILDS_SHARE = 0.2 * GIB, 0.012
 
 
 class _Terms(NamedTuple):
@@ -63,39 +66,77 @@ def budget(model: ModelSpec, plan: Plan, node: Node, surface: Surface) -> Memory
     modelled terms leave open. Never raises for a plan that cannot run: `verdict` and `limits` say so.
     """
     key, gpu = Identity(model), node.gpu
-    layout = _layout(key, plan, gpu, surface)
-    held = weights.loaded(key, weights.sharding(model, plan, gpu, surface))
-    common = _Terms(0, activation(model, plan), graphs(model, plan, gpu, surface), non_torch(plan))
+    era = era_of(model, plan, surface, gpu)
+    layout = _layout(key, plan, gpu, surface, era)
+    held = weights.loaded(key, weights.sharding(model, plan, gpu, surface), from_driver=era.loaded_from_driver)
+    captured = graphs(model, plan, gpu)
+    charged, rest = captured if era.charges_graphs else NONE, non_torch(plan, gpu, era)
+    peaks = _peaks(model, plan, era)
     ranks = [
-        _rank(gpu, plan, common._replace(weights=w), block)
-        for w, block in zip(held, layout.stage_block_bytes, strict=True)
+        _rank(device, plan, _Terms(w, peak, charged, rest), block)
+        for device, w, peak, block in zip(_devices(node, gpu, plan), held, peaks, layout.stage_block_bytes, strict=True)
     ]
     worst = min(ranks, key=lambda rank: rank.blocks)
-    return _answer(model, plan, gpu, worst, _pool(layout, worst.blocks, model, plan, surface))
+    pool = _pool(layout, worst.blocks, model, plan, era)
+    return _answer(model, plan, worst, pool, _Case(gpu, era, captured))
 
 
-def _layout(key: Identity[ModelSpec], plan: Plan, gpu: Gpu, surface: Surface) -> kv.KvLayout:
+class _Case(NamedTuple):
+    """What a verdict needs beside the rank: the device, the era, and the graphs whether charged or not."""
+
+    gpu: Gpu
+    era: Era
+    captured: Interval
+
+
+def _peaks(model: ModelSpec, plan: Plan, era: Era) -> tuple[Interval, ...]:
+    """The profile run's peak by pipeline stage."""
+    last = activation(model, plan, era)
+    before = plan.pipeline_parallel_size - 1
+    return ((activation(model, plan, era, samples=False),) * before if before else ()) + (last,)
+
+
+def _devices(node: Node, gpu: Gpu, plan: Plan) -> tuple[Gpu, ...]:
+    """The device that limits each stage: stages take the node's devices in order, TP at a time."""
+    stages, width = plan.pipeline_parallel_size, plan.tensor_parallel_size
+    if stages == 1 or len(node.gpus) < stages * width:
+        return (gpu,) * stages
+    cuts = (node.gpus[i * width : (i + 1) * width] for i in range(stages))
+    return tuple(min(cut, key=lambda g: g.memory_bytes) for cut in cuts)
+
+
+def _layout(key: Identity[ModelSpec], plan: Plan, gpu: Gpu, surface: Surface, era: Era) -> kv.KvLayout:
     model = key.value
     dtype = kv_cache_dtype(model, plan.kv_cache_dtype)
-    form = kv.CacheFormat(dtype, block_size(model, plan, gpu, dtype), surface.at_least(0, 33))
+    form = kv.CacheFormat(
+        dtype,
+        block_size(model, plan, gpu, dtype, era.facts),
+        surface.at_least(0, 33),
+        era.facts.sliding_beside_full == "window",
+        era.facts.chunked_local == "window",
+        era.state_dtype_of_checkpoint,
+        era.facts.group_slack,
+        era.facts.latent_cache,
+        era.facts.latent_alignment if gpu.vendor is Vendor.NVIDIA else 1,
+        partition(plan),
+    )
     return kv.layout(key, plan.tensor_parallel_size, plan.pipeline_parallel_size, form)
 
 
-def _pool(layout: kv.KvLayout, blocks: int, model: ModelSpec, plan: Plan, surface: Surface) -> kv.Pool:
+def _pool(layout: kv.KvLayout, blocks: int, model: ModelSpec, plan: Plan, era: Era) -> kv.Pool:
     """How requests draw on the pool in this version.
 
-    From 0.26 on, two batches may be in flight with async scheduling (0.33.0 config/vllm.py:588-607); 0.33 keeps one
-    block back and caches states for prefixes, which takes two a request (MambaSpec, cache mode "align").
+    Two batches may be in flight with async scheduling (0.33.0 config/vllm.py:588-607).
     """
-    newer = surface.at_least(0, 26)
-    batches = plan.pipeline_parallel_size + 1 if newer else 1
+    facts = era.facts
+    batches = plan.pipeline_parallel_size + 1 if facts.batches_in_flight > 1 else 1
     return kv.Pool(
         layout,
         blocks,
-        spare=int(newer),
+        spare=facts.spare_blocks,
         in_flight=batches * plan.max_num_batched_tokens,
         dcp=plan.decode_context_parallel_size,
-        state_blocks=2 if newer and layout.has_attention and model.is_hybrid else 1,
+        state_blocks=era.state_blocks if layout.has_attention and model.is_hybrid else 1,
     )
 
 
@@ -119,18 +160,18 @@ def _available(requested: int, terms: _Terms, plan: Plan) -> Interval:
         return Interval(explicit, explicit, explicit)
     parts = (terms.activation, terms.graphs, terms.non_torch)
     mid = requested - terms.weights - sum(p.mid for p in parts)
-    builds = (_BUILDS * requested) ** 2
+    builds = (_BUILDS + _BUILDS_SHARE * requested) ** 2
     low = mid - math.sqrt(builds + sum((p.high - p.mid) ** 2 for p in parts))
     high = mid + math.sqrt(builds + sum((p.mid - p.low) ** 2 for p in parts))
     return Interval(low, mid, high)
 
 
-def _answer(model: ModelSpec, plan: Plan, gpu: Gpu, rank: _Rank, pool: kv.Pool) -> MemoryBudget:
+def _answer(model: ModelSpec, plan: Plan, rank: _Rank, pool: kv.Pool, case: _Case) -> MemoryBudget:
     need = pool.need(plan.max_model_len)
     concurrency = pool.blocks / need if need else float(plan.max_num_seqs)
-    limits = _limits(plan, gpu, rank, pool)
+    limits = _limits(plan, rank, pool, case)
     return MemoryBudget(
-        total=gpu.memory_bytes,
+        total=case.gpu.memory_bytes,
         requested=rank.requested,
         weights=rank.terms.weights,
         activation=rank.terms.activation,
@@ -140,12 +181,21 @@ def _answer(model: ModelSpec, plan: Plan, gpu: Gpu, rank: _Rank, pool: kv.Pool) 
         kv_bytes_per_token=pool.growth(),
         block_size=pool.layout.block_size,
         num_blocks=pool.blocks,
-        kv_tokens=int(concurrency * plan.max_model_len),
+        kv_tokens=_printed(concurrency, plan, pool, case.era),
         max_concurrency=concurrency,
         max_context=pool.longest(max(model.max_position, plan.max_model_len)),
         verdict=_verdict(model, limits),
         limits=(*limits, *(f"cannot tell: {unknown}" for unknown in model.unknowns)),
+        captured=case.captured,
     )
+
+
+def _printed(concurrency: float, plan: Plan, pool: kv.Pool, era: Era) -> int:
+    """The token line of that version: an equivalent since 0.20.1, before that slots of the blocks of one group."""
+    if era.facts.tokens_line == "concurrency":
+        return int(concurrency * plan.max_model_len)
+    groups = pool.layout.groups if era.engine_v1 else 1
+    return pool.blocks // groups * pool.layout.smallest_block * plan.decode_context_parallel_size
 
 
 def _verdict(model: ModelSpec, limits: list[str]) -> str:
@@ -154,14 +204,14 @@ def _verdict(model: ModelSpec, limits: list[str]) -> str:
     return DOES_NOT_FIT if limits else FITS
 
 
-def _limits(plan: Plan, gpu: Gpu, rank: _Rank, pool: kv.Pool) -> list[str]:
+def _limits(plan: Plan, rank: _Rank, pool: kv.Pool, case: _Case) -> list[str]:
     """What stops the start, in the order in which vLLM would meet it."""
     checks = (
-        _free_limit(gpu, rank),
+        _free_limit(case.gpu, rank),
         _room_limit(rank),
-        _host_limit(gpu, rank),
+        _host_limit(case.gpu, rank),
         _request_limit(plan, rank, pool),
-        _state_limit(plan, pool),
+        _state_limit(plan, pool) if case.era.limits_states else "",
     )
     return [text for text in checks if text]
 

@@ -52,6 +52,16 @@ class KvLayout(NamedTuple):
     block_size: int
 
     @property
+    def smallest_block(self) -> int:
+        """Tokens of the smallest block of a group that keeps tokens."""
+        return min((d.block_size for d in self.demands if d.kind != "state"), default=1)
+
+    @property
+    def groups(self) -> int:
+        """Block tables."""
+        return max(1, math.ceil(sum(d.groups for d in self.demands)))
+
+    @property
     def has_states(self) -> bool:
         """Whether each running request holds blocks of a fixed state."""
         return any(d.kind == "state" for d in self.demands)
@@ -63,18 +73,32 @@ class KvLayout(NamedTuple):
 
 
 class CacheFormat(NamedTuple):
-    """What shapes a page: the resolved KV dtype, tokens a block, and whether 0.33's rules hold or 0.24's."""
+    """What shapes a page: the resolved KV dtype, tokens a block, and whether 0.33's rules hold or 0.24's.
+
+    `windows`, `chunks`: sliding and chunked layers keep their window only (else each token, as whole layers do).
+    `wide_states`: recurrent states take the dtype that the checkpoint asks for (else 16 bits). `slack`: groups are as
+    wide as the commonest kind while it has less than that many times the rarest's layers. `latent`: MLA keeps one
+    vector a token, in multiples of `latent_alignment` bytes (else K and V of each head). `parts`: layers of each
+    stage, () for even ones.
+    """
 
     dtype: str
     block_size: int
     newer: bool
+    windows: bool = True
+    chunks: bool = True
+    wide_states: bool = True
+    slack: float = 1.5
+    latent: bool = True
+    latent_alignment: int = 1
+    parts: tuple[int, ...] = ()
 
 
 @functools.lru_cache(maxsize=4096)
 def layout(key: Identity[ModelSpec], tensor_parallel: int, pipeline_parallel: int, form: CacheFormat) -> KvLayout:
     """The pool of one model under a layout and a cache format."""
     model = key.value
-    cuts = stages(model.num_layers, pipeline_parallel)
+    cuts = stages(model.num_layers, pipeline_parallel, form.parts)
     if any(c.kind == "compressed" for c in model.caches):
         return _packed(model, cuts, form)
     specs = _specs(model, tensor_parallel, form)
@@ -83,14 +107,15 @@ def layout(key: Identity[ModelSpec], tensor_parallel: int, pipeline_parallel: in
     block_size = next((s.block_size for s in specs if s.kind in _GROWING), specs[0].block_size)
     if _uniform(specs):
         return _single_group(specs, cuts, block_size)
-    return _shared_pages(_unified(specs), cuts, block_size)
+    return _shared_pages(_unified(specs), cuts, block_size, form.slack)
 
 
 class Pool(NamedTuple):
     """The KV cache of one rank: `blocks` in all, of which `spare` are never given to a request.
 
     `in_flight`: tokens that may be scheduled and not yet freed. `dcp`: ranks that share a sequence. `state_blocks`:
-    blocks a state group keeps for one request (1; 2 with prefix caching: v1/kv_cache_interface.py MambaSpec).
+    blocks a state group keeps for one request (1; 2 with prefix caching: v1/kv_cache_interface.py MambaSpec), 0 for one
+    each attention block (cache mode "all").
     """
 
     layout: KvLayout
@@ -105,7 +130,7 @@ class Pool(NamedTuple):
         in_flight, total = self.in_flight, 0.0
         for kind, size, window, groups in self.layout.demands:
             if kind == "state":
-                total += groups * self.state_blocks
+                total += groups * (self.state_blocks or cdiv(length, self.layout.block_size))
             elif kind == "sliding":
                 total += groups * (cdiv(min(window - 1 + in_flight, length), size) + 1)
             elif kind == "chunked":
@@ -140,13 +165,30 @@ def _specs(model: ModelSpec, tensor_parallel: int, form: CacheFormat) -> list[Sp
     """One spec a cache group; where a state lives beside attention, attention blocks grow until they hold it."""
     sparse = any(c.kind == "indexer" for c in model.caches)
     per_token = [pages.token_bytes(c, form.dtype, tensor_parallel, sparse=sparse) for c in model.caches]
-    states = [pages.state_bytes(c, tensor_parallel) for c in model.caches]
+    if not form.latent or form.latent_alignment > 1:
+        per_token = [_older_latent(c, t, tensor_parallel, form) for c, t in zip(model.caches, per_token, strict=True)]
+    states = [pages.state_bytes(c, tensor_parallel, wide=form.wide_states) for c in model.caches]
     size, state_page = _hybrid_block(model, per_token, max(states, default=0), form)
     specs = [
-        _state(c, state_page or own) if c.kind == "state" else Spec(c.kind, c.layers, int(t * size), size, c.window)
+        _state(c, state_page or own) if c.kind == "state" else _attention(c, int(t * size), size, form)
         for c, t, own in zip(model.caches, per_token, states, strict=True)
     ]
     return _merged([s for s in specs if s.layers])
+
+
+def _older_latent(group: CacheGroup, token: float, tensor_parallel: int, form: CacheFormat) -> float:
+    if group.kind != "mla":
+        return token
+    if form.latent:
+        return cdiv(int(token), form.latent_alignment) * form.latent_alignment
+    return pages.expanded_bytes(group, form.dtype, tensor_parallel)
+
+
+def _attention(group: CacheGroup, page: int, size: int, form: CacheFormat) -> Spec:
+    kept = form.chunks if group.kind == "chunked" else form.windows
+    if group.window and not kept:
+        return Spec("full", group.layers, page, size)
+    return Spec(group.kind, group.layers, page, size, group.window)
 
 
 def _state(group: CacheGroup, page: int) -> Spec:
@@ -200,10 +242,10 @@ def _grown(spec: Spec, page: int) -> Spec:
     return spec._replace(page=page, block_size=spec.block_size * ratio)
 
 
-def _shared_pages(specs: list[Spec], cuts: tuple[range, ...], block_size: int) -> KvLayout:
+def _shared_pages(specs: list[Spec], cuts: tuple[range, ...], block_size: int, slack: float) -> KvLayout:
     """Groups of equally many layers, as many as the rarest spec has (or the commonest, when they are close)."""
     counts = [len(s.layers) for s in specs]
-    width = max(counts) if max(counts) < min(counts) * 1.5 else min(counts)
+    width = max(counts) if max(counts) < min(counts) * slack else min(counts)
     demands = tuple(Demand(s.kind, s.block_size, s.window, cdiv(len(s.layers), width)) for s in specs)
     groups = [s.layers[i :: int(d.groups)] for s, d in zip(specs, demands, strict=True) for i in range(int(d.groups))]
     sizes = tuple(specs[0].page * max(_inside(group, cut) for group in groups) for cut in cuts)
@@ -211,6 +253,6 @@ def _shared_pages(specs: list[Spec], cuts: tuple[range, ...], block_size: int) -
 
 
 def _packed(model: ModelSpec, cuts: tuple[range, ...], form: CacheFormat) -> KvLayout:
-    shares, sizes = kv_packed.plan(model, cuts, newer=form.newer)
+    shares, sizes = kv_packed.plan(model, cuts, form.dtype, newer=form.newer)
     demands = (Demand("sliding" if s.window else "compressed", s.block_size, s.window, s.groups) for s in shares)
     return KvLayout(tuple(demands), sizes, kv_packed.BLOCK)

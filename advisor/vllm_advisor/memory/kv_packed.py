@@ -20,6 +20,7 @@ BLOCK = 256  # tokens of a block of compressed entries
 _WINDOW_BLOCK = 64  # sparse_swa.py: a block of the window is as large as one of entries at ratio 4
 _STATE_BLOCKS = {8: 4, 128: 8}  # compressor.py: tokens of a state block, by the state's window
 _ENTRY = 584  # bytes of a stored vector in FP8: 448 + 128 + 8
+_ENTRY_NVFP4 = 380  # of a compressed one in NVFP4, windows stay in FP8 (0.33.0 models/deepseek_v41/attention.py:523)
 _ALIGNMENT = 576
 
 
@@ -44,9 +45,11 @@ class Share(NamedTuple):
     groups: float
 
 
-def plan(model: ModelSpec, cuts: tuple[range, ...], *, newer: bool) -> tuple[tuple[Share, ...], tuple[int, ...]]:
+def plan(
+    model: ModelSpec, cuts: tuple[range, ...], dtype: str, *, newer: bool
+) -> tuple[tuple[Share, ...], tuple[int, ...]]:
     """The groups, and the bytes of one block by pipeline stage. `newer`: as 0.33 does it, else as 0.24."""
-    buckets = _buckets(model)
+    buckets = _buckets(model, _ENTRY_NVFP4 if dtype.startswith("nvfp4") else _ENTRY)
     whole, windows = buckets[0], buckets[1:]
     width = _least_padding([b.repeats for b in (windows if newer else buckets)], whole.repeats)
     counts = [-(-b.repeats // width) for b in windows]
@@ -56,20 +59,20 @@ def plan(model: ModelSpec, cuts: tuple[range, ...], *, newer: bool) -> tuple[tup
     return (Share(BLOCK, 0, 1), *shares), sizes
 
 
-def _buckets(model: ModelSpec) -> list[Bucket]:
+def _buckets(model: ModelSpec, entry: int) -> list[Bucket]:
     """All growing layers first, then windows by (block, window)."""
     tables: dict[tuple[int, int], dict[int, tuple[int, ...]]] = collections.defaultdict(dict)
     for group in sorted(model.caches, key=lambda c: c.window > 0):
-        size, page = _page(group)
+        size, page = _page(group, entry)
         pages = tables[size, group.window]
         pages[page] = pages.get(page, ()) + group.layers
     return [Bucket(size, window, tuple(pages.items())) for (size, window), pages in tables.items()]
 
 
-def _page(group: CacheGroup) -> tuple[int, int]:
+def _page(group: CacheGroup, entry: int) -> tuple[int, int]:
     """(tokens a block, bytes a page)."""
     if not group.window:
-        return BLOCK, _aligned((group.fixed_bytes_per_token or _ENTRY) * (BLOCK // group.tokens_per_entry))
+        return BLOCK, _aligned((group.fixed_bytes_per_token or entry) * (BLOCK // group.tokens_per_entry))
     if not group.fixed_bytes_per_token:
         return _WINDOW_BLOCK, _aligned(_ENTRY * _WINDOW_BLOCK)
     size = _STATE_BLOCKS.get(group.window, _WINDOW_BLOCK)

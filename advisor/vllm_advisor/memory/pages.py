@@ -18,6 +18,7 @@ _LATENT_BLOBS = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
 # Bits of a code and whether keys are FP8: quantization/turboquant/config.py (from_cache_dtype, slot_size).
 _TURBOQUANT = {"turboquant_k8v4": (8, 4), "turboquant_4bit_nc": (4, 4),
                "turboquant_k3v4_nc": (3, 4), "turboquant_3bit_nc": (3, 3)}  # fmt: skip
+_EXPANDED = 256
 _PER_TOKEN_HEAD_SCALE = 4  # one float32 for K and one for V a head: v1/attention/backends/triton_attn.py:308
 
 
@@ -52,6 +53,12 @@ def _latent(dim: int, dtype: str, *, sparse: bool) -> float:
     return _LATENT_BLOBS.get(name) or _head(dim, 0, name)
 
 
+def expanded_bytes(group: CacheGroup, dtype: str, tensor_parallel_size: int) -> float:
+    """Bytes a token where MLA was cached as K and V of each head, padded to 256 (0.6.6 models/deepseek_v3.py:314)."""
+    heads = max(1, group.q_heads // tensor_parallel_size)
+    return heads * _head(_EXPANDED, _EXPANDED, dtype)
+
+
 def _head(k: int, v: int, dtype: str) -> float:
     """K and V of one head. NVFP4: half a byte a value and one scale byte for 16; per-token-head: a float32 a side."""
     if dtype.startswith("nvfp4"):
@@ -77,7 +84,13 @@ def _element_bits(dtype: str) -> int:
     return 4 if dtype.startswith(("int4", "ultraquant", "octave")) else _BITS.get(dtype, 16)
 
 
-def state_bytes(group: CacheGroup, tensor_parallel_size: int) -> int:
-    """Bytes of one layer's state for one request on one rank (v1/kv_cache_interface.py MambaSpec)."""
+def state_bytes(group: CacheGroup, tensor_parallel_size: int, *, wide: bool = True) -> int:
+    """Bytes of one layer's state for one request on one rank (v1/kv_cache_interface.py MambaSpec).
+
+    Without `wide`, no element takes more than 16 bits, whatever dtype the checkpoint asks for.
+    """
     parts = [tensor_parallel_size if split else 1 for _, _, split in group.state_shapes]
-    return sum(-(-n // part) * size for (n, size, _), part in zip(group.state_shapes, parts, strict=True))
+    return sum(
+        -(-n // part) * (size if wide else min(size, 2))
+        for (n, size, _), part in zip(group.state_shapes, parts, strict=True)
+    )

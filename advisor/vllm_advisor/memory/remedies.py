@@ -54,8 +54,13 @@ def remedies(  # noqa: PLR0917 - the engine calls all its parts with these
     if budget.fits or model.unknowns:
         return ()
     found: list[Remedy] = []
-    for kind in (_utilization, _eager, _fewer_seqs, _fewer_batched):
-        found += _first(kind(model, plan, node), surface, shorten=False)
+    for changes in (
+        _utilization(model, plan, node),
+        _eager(model, plan, node),
+        _fewer_seqs(model, plan, node, budget.num_blocks),
+        _fewer_batched(model, plan, node),
+    ):
+        found += _first(changes, surface, shorten=False)
     found += _shorter(_Change("", model, plan, node), budget, surface)
     for weaker in (_kv_dtype, _online):
         found += _first(weaker(model, plan, node, surface), surface, shorten=True)
@@ -97,7 +102,10 @@ def _eager(model: ModelSpec, plan: Plan, node: Node) -> Iterator[_Change]:
         yield _Change("no CUDA graphs (enforce_eager, slower decode)", model, replace(plan, enforce_eager=True), node)
 
 
-def _fewer_seqs(model: ModelSpec, plan: Plan, node: Node) -> Iterator[_Change]:
+def _fewer_seqs(model: ModelSpec, plan: Plan, node: Node, blocks: int) -> Iterator[_Change]:
+    """As many as there are blocks for states where that is what lacks, then halves."""
+    if model.is_hybrid and _LEAST_SEQS <= blocks < plan.max_num_seqs:
+        yield _Change(f"max_num_seqs {blocks}", model, replace(plan, max_num_seqs=blocks), node)
     seqs = plan.max_num_seqs // 2
     while seqs >= _LEAST_SEQS:
         yield _Change(f"max_num_seqs {seqs}", model, replace(plan, max_num_seqs=seqs), node)

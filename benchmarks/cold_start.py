@@ -21,6 +21,7 @@ COMMANDS = {
     # name: (arguments, the bar as a multiple of the baseline)
     "--help": (["--help"], 1.2),
     "recommend gpt-oss-120b 8xH100": (["recommend", "openai/gpt-oss-120b", "--gpu", "8xH100"], 2.0),
+    "estimate gpt-oss-120b 8xH100": (["estimate", "openai/gpt-oss-120b", "--gpu", "8xH100", "--tp", "8"], 2.0),
 }
 
 

@@ -141,6 +141,57 @@ def recommend(
 
 @app.command(
     epilog=examples(
+        "advisor estimate Qwen/Qwen3-8B --gpu L4                        # every default of vLLM's",
+        "advisor estimate openai/gpt-oss-120b --gpu 2xH100 --tp 2 --max-model-len 128K --max-num-seqs 64",
+        "advisor estimate Qwen/Qwen3-32B --gpu H100 --vllm 0.11.0 --enforce-eager --json",
+        "advisor estimate Qwen/Qwen3-32B --gpu H100 --given-kv-gib 4.45 # what a printed KV cache holds",
+        "advisor estimate --batch rows.jsonl --models configs > answers.jsonl",
+    )
+)
+def estimate(
+    model: o.OptionalModel = None,
+    gpu: o.GpuName = None,
+    node: o.NodeFile = None,
+    vllm: o.RunVllm = DEFAULT_VLLM,
+    tp: o.RunTensorParallel = 1,
+    pp: o.RunPipelineParallel = 1,
+    dp: o.RunDataParallel = 1,
+    ep: o.RunExpertParallel = False,
+    dcp: o.RunContextParallel = 1,
+    quantization: o.RunQuantization = None,
+    kv_cache_dtype: o.RunKvCacheDtype = None,
+    max_model_len: o.RunLength = None,
+    utilization: o.Utilization = None,
+    max_num_seqs: o.RunSequences = None,
+    batched_tokens: o.RunBatchedTokens = None,
+    enforce_eager: o.Eager = False,
+    block_size: o.RunBlockSize = None,
+    given_kv_gib: o.GivenKvGib = None,
+    batch: o.BatchFile = None,
+    models: o.ModelsFolder = None,
+    given_kv: o.GivenKv = False,
+    json: o.Json = False,
+    offline: o.Offline = False,
+    revision: o.Revision = None,
+) -> None:
+    """Say what one configuration of MODEL takes, whether it starts, and what would make it fit."""
+    from vllm_advisor.cli import commands
+    from vllm_advisor.estimate import Configuration
+
+    given = Configuration(
+        tp, pp, dp, dcp, ep, quantization, kv_cache_dtype, None, utilization, max_num_seqs, batched_tokens,
+        enforce_eager, block_size,
+    )  # fmt: skip
+    asked = commands.Given(model, gpu, node, vllm, given, max_model_len, given_kv_gib, offline, revision)
+    rows = commands.Batch(batch, models, given_kv)
+    if commands.is_batch(asked, rows, json=json, vllm=DEFAULT_VLLM):
+        commands.estimate_batch(rows)
+        return
+    raise typer.Exit(commands.estimate(asked, json=json))
+
+
+@app.command(
+    epilog=examples(
         "advisor launch Qwen/Qwen3-8B                                   # on this machine",
         "advisor launch ./my-model --gpu cpu --vllm 0.32.0 --vllm-python ~/vllm/bin/python",
     )

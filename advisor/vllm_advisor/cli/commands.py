@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_advisor.cli import inputs
 from vllm_advisor.cli.diagnostics import ExitCode
-from vllm_advisor.errors import NoFeasiblePlan
+from vllm_advisor.errors import NoFeasiblePlan, UsageError
+from vllm_advisor.units import GIB, parse_tokens
 
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from vllm_advisor.candidates import Restrictions
+    from vllm_advisor.estimate import Configuration
     from vllm_advisor.facts import Recommendation
 
 
@@ -46,6 +48,28 @@ class Where(NamedTuple):
     port: int
     run_folder: Path | None
     allowance_s: float
+
+
+class Given(NamedTuple):
+    """One configuration to estimate, as typed."""
+
+    model: str | None
+    gpu: str | None
+    node: Path | None
+    vllm: str
+    configuration: Configuration
+    max_model_len: str | None
+    kv_gib: float | None
+    offline: bool
+    revision: str | None
+
+
+class Batch(NamedTuple):
+    """Many configurations in a file, and the folder of their models' configs."""
+
+    file: Path | None
+    models: Path | None
+    given_kv: bool
 
 
 def answer(asked: Question, top: int) -> Recommendation:
@@ -94,6 +118,58 @@ def _nothing_fits(found: Recommendation) -> NoFeasiblePlan:
     facts = found.facts
     hint = "`advisor recommend` without --format says what is missing and what would make it fit"
     return NoFeasiblePlan(f"no plan fits {facts.model.name} on {facts.node.label}", hint)
+
+
+def is_batch(asked: Given, rows: Batch, *, json: bool, vllm: str) -> bool:
+    """Whether a file of rows is asked for; raises UsageError for neither one nor a model, and for flags without effect.
+
+    `vllm` is the version that is meant where none was typed.
+    """
+    if not (rows.file or asked.model):
+        raise UsageError("nothing to estimate", "name a MODEL, or rows with --batch")
+    if not rows.file and (rows.models or rows.given_kv):
+        raise UsageError("--models and --given-kv belong to --batch", "for one model there is --given-kv-gib")
+    if rows.file and (asked != _nothing(asked, vllm) or json):
+        raise UsageError("--batch takes everything from its rows", "give only --models and --given-kv beside it")
+    return rows.file is not None
+
+
+def _nothing(asked: Given, vllm: str) -> Given:
+    """What a command line without any flag of a single estimate comes to."""
+    from vllm_advisor.estimate import Configuration
+
+    return Given(None, None, None, vllm, Configuration(), None, None, asked.offline, None)
+
+
+def estimate_batch(rows: Batch) -> None:
+    """`advisor estimate --batch`: a row out for each row in."""
+    from vllm_advisor.cli import estimate as view
+
+    if rows.file is not None:
+        view.batch(rows.file, rows.models, given_kv=rows.given_kv)
+
+
+def _configuration(asked: Given) -> Configuration:
+    """The flags, with lengths and sizes in tokens and bytes."""
+    length = parse_tokens(asked.max_model_len) if asked.max_model_len else None
+    kv_bytes = int(asked.kv_gib * GIB) if asked.kv_gib else None
+    return asked.configuration._replace(max_model_len=length, kv_cache_memory_bytes=kv_bytes)
+
+
+def estimate(asked: Given, *, json: bool) -> int:
+    """`advisor estimate`: what one configuration takes, and what would make it fit."""
+    from vllm_advisor import estimate as room
+    from vllm_advisor.cli import estimate as view
+    from vllm_advisor.estimate.release import named
+
+    version = named(asked.vllm)
+    spec = inputs.model(asked.model or "", asked.revision, offline=asked.offline)
+    found = room.estimate(spec, inputs.node(asked.gpu, asked.node), version.surface, _configuration(asked))
+    found = found._replace(assumed=version.assumed + found.assumed)
+    vetoes = room.objections(spec, found.plan, found.node, found.surface, found.budget)
+    show = view.show_json if json else view.show
+    show(found, vetoes, room.fixes(found, inputs.siblings(spec)))
+    return ExitCode.OK if found.budget.fits and not vetoes else ExitCode.NO
 
 
 def launch(asked: Question, where: Where) -> int:

@@ -11,6 +11,9 @@ import typer
 MACHINE, LOAD, FIXED, ANSWER = "Machine", "Workload", "Fix a choice", "Answer"
 
 Model = Annotated[str, typer.Argument(help="A model name, a local folder or a config.json.", show_default=False)]
+OptionalModel = Annotated[
+    str | None, typer.Argument(help="A model name, a local folder or a config.json.", show_default=False)
+]
 GpuName = Annotated[
     str | None, typer.Option("--gpu", help="A machine by name: 8xH100, 2x8xH200 (two nodes), MI300X, cpu.")
 ]
@@ -48,6 +51,29 @@ MaxNumSeqs = Annotated[int | None, typer.Option(min=1, help="Only this many sequ
 MaxBatchedTokens = Annotated[
     int | None, typer.Option("--max-num-batched-tokens", min=1, help="Only this many tokens a step.")
 ]
+# `advisor estimate` describes one configuration: the same flags, said of what runs and not of what may be proposed.
+RunVllm = Annotated[str, typer.Option("--vllm", help="The vLLM version that runs: 0.5.0 … 0.33.0.")]
+RunTensorParallel = Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel size.")]
+RunPipelineParallel = Annotated[int, typer.Option("--pp", min=1, help="Pipeline-parallel size.")]
+RunDataParallel = Annotated[int, typer.Option("--dp", min=1, help="Data-parallel size.")]
+RunExpertParallel = Annotated[bool, typer.Option("--ep/--no-ep", help="Expert parallelism.")]
+RunContextParallel = Annotated[int, typer.Option("--dcp", min=1, help="Decode-context-parallel size.")]
+RunQuantization = Annotated[str | None, typer.Option("--quantization", help="Quantize while loading: fp8, mxfp8, …")]
+RunKvCacheDtype = Annotated[str | None, typer.Option("--kv-cache-dtype", help="auto, fp8, nvfp4, …")]
+RunLength = Annotated[
+    str | None, typer.Option("--max-model-len", help="Longest request: 32768, 32K. None: the model's.")
+]
+RunSequences = Annotated[int | None, typer.Option("--max-num-seqs", min=1, help="Sequences in a batch.")]
+RunBatchedTokens = Annotated[int | None, typer.Option("--max-num-batched-tokens", min=1, help="Tokens in a step.")]
+RunBlockSize = Annotated[int | None, typer.Option("--block-size", min=1, help="Tokens a KV block.")]
+GivenKvGib = Annotated[
+    float | None,
+    typer.Option("--given-kv-gib", min=0.001, help="Take this KV cache (GiB a device) and say what it holds."),
+]
+BatchFile = Annotated[Path | None, typer.Option("--batch", help="JSON lines: model, gpu, tp, max_model_len, …")]
+ModelsFolder = Annotated[Path | None, typer.Option("--models", help="A folder of configs, publisher--name.json.")]
+GivenKv = Annotated[bool, typer.Option("--given-kv", help="With --batch: take each row's kv_mem_gib as it is.")]
+
 Eager = Annotated[bool, typer.Option("--enforce-eager", help="No CUDA graphs: less memory, slower.")]
 ThisCheckpoint = Annotated[bool, typer.Option("--this-checkpoint", help="Do not propose sibling checkpoints.")]
 AllGpus = Annotated[bool, typer.Option("--all-gpus", help="Only plans that use every device.")]

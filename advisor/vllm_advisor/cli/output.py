@@ -13,7 +13,7 @@ from vllm_advisor.units import count, gib, milliseconds, significant
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from vllm_advisor.facts import Finding, Miss, Ranked, Recommendation
+    from vllm_advisor.facts import Finding, MemoryBudget, Miss, Ranked, Recommendation
     from vllm_advisor.units import Interval
 
 _BAR = 32
@@ -98,8 +98,16 @@ def weights_label(ranked: Ranked, asked: str) -> str:
 
 
 def _memory(best: Ranked) -> list[str]:
-    """One bar a term, all on the scale of the device's memory."""
     budget = best.budget
+    title = bold(f"Memory of plan 1, a device of {gib(budget.total)} (vLLM may take {gib(budget.requested)})")
+    whole = (
+        f"  the whole checkpoint is {gib(best.model.weight_bytes)} of weights, {count(best.model.params)} parameters"
+    )
+    return [title, *memory_bars(budget), whole]
+
+
+def memory_bars(budget: MemoryBudget) -> list[str]:
+    """One bar a term, all on the scale of the device's memory, and what the KV cache holds."""
     terms = (
         ("weights", budget.weights, ""),
         ("activation", budget.activation.mid, _range(budget.activation)),
@@ -108,25 +116,21 @@ def _memory(best: Ranked) -> list[str]:
         ("KV cache", budget.kv_cache.mid, _range(budget.kv_cache)),
         ("not used", budget.total - budget.requested, "left to others"),
     )
-    title = bold(f"Memory of plan 1, a device of {gib(budget.total)} (vLLM may take {gib(budget.requested)})")
-    whole = (
-        f"  the whole checkpoint is {gib(best.model.weight_bytes)} of weights, {count(best.model.params)} parameters"
-    )
     holds = (
         f"  KV cache holds {count(budget.kv_tokens)} tokens: {budget.max_concurrency:.1f} requests of full length, "
         f"longest single request {count(budget.max_context)}"
     )
-    return [title, *(_bar(name, size, budget.total, note) for name, size, note in terms if size), holds, whole]
+    return [*(_bar(name, size, budget.total, note) for name, size, note in terms if size), holds]
 
 
 def _bar(name: str, size: float, total: int, note: str) -> str:
-    filled = round(size / max(1, total) * _BAR)
+    filled = min(_BAR, max(0, round(size / max(1, total) * _BAR)))
     bar = ("█" if _utf8() else "#") * filled + ("░" if _utf8() else ".") * (_BAR - filled)
     return f"  {name:<12} {bar} {gib(size):>10}  {note}".rstrip()
 
 
 def _range(value: Interval) -> str:
-    return f"({gib(max(0.0, value.low))} to {gib(value.high)})"
+    return f"({gib(max(0.0, value.low))} to {gib(value.high)})" if value.high > 0 else "nothing is left"
 
 
 def _speed(ranked: Ranked) -> list[str]:

@@ -18,11 +18,11 @@ from vllm_advisor.plan import Plan
 from vllm_advisor.units import GIB
 from vllm_advisor.vllm.command import HEAD_ADDRESS, build, llm_kwargs, quantization_name
 from vllm_advisor.vllm.environment import environment
-from vllm_advisor.vllm.surface import load
+from vllm_advisor.vllm.surface import load, versions
 from vllm_advisor.workload import Workload
 
 
-VERSIONS = ("0.24.0", "0.32.0", "0.33.0")
+VERSIONS = versions()
 
 
 def node(name, vendor, arch, gib, count=8):

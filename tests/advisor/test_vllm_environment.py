@@ -10,10 +10,10 @@ from vllm_advisor.plan import Plan
 from vllm_advisor.units import GIB
 from vllm_advisor.vllm.environment import environment, notes
 from vllm_advisor.vllm.images import image, verified
-from vllm_advisor.vllm.surface import load
+from vllm_advisor.vllm.surface import load, versions
 
 
-VERSIONS = ("0.24.0", "0.32.0", "0.33.0")
+VERSIONS = versions()
 NVIDIA, AMD, CPU = Vendor.NVIDIA, Vendor.AMD, Vendor.CPU
 CARDS = [
     ("NVIDIA H100 80GB HBM3", NVIDIA, "sm90"), ("NVIDIA B200", NVIDIA, "sm100"), ("NVIDIA L4", NVIDIA, "sm89"),

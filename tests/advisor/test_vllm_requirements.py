@@ -7,11 +7,11 @@ import pytest
 from vllm_advisor.model import ModelSpec
 from vllm_advisor.vllm.families import FAMILIES, REPOSITORY_CODE
 from vllm_advisor.vllm.requirements import requirements
-from vllm_advisor.vllm.surface import load
+from vllm_advisor.vllm.surface import load, versions
 from vllm_advisor.workload import Workload
 
 
-VERSIONS = ("0.24.0", "0.32.0", "0.33.0")
+VERSIONS = versions()
 
 
 def model(name, architecture, **fields):

@@ -112,6 +112,10 @@ CASES = {
     "MEM-05": (case(fits=budget(kv_tokens=20_000)), case(fits=budget(kv_tokens=60_000))),
     "MEM-06": (case(on=node(free_bytes=60 * GIB)), case(on=node(free_bytes=79 * GIB))),
     "MEM-07": (case(), case(fits=budget(kv_tokens=2000))),
+    "MEM-08": (
+        case(fits=budget(verdict="does not fit", limits=("the host has too little",))),
+        case(fits=budget(verdict="does not fit", max_context=100)),
+    ),
     "PAR-01": (case(tensor_parallel_size=3), case(tensor_parallel_size=4)),
     "PAR-02": (
         case(of=model(caches=(changed(FULL, kv_heads=6),)), tensor_parallel_size=4),

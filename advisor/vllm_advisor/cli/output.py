@@ -197,11 +197,12 @@ def _rejected_count(answer: Recommendation) -> list[str]:
     if not answer.rejected:
         return []
     shown = f"{answer.accepted} plans stand, {len(answer.plans)} are shown; " if answer.plans else ""
-    return ["", dim(f"{shown}{len(answer.rejected)} were rejected: --why-not lists them with every reason")]
+    rejected = "1 was" if len(answer.rejected) == 1 else f"{len(answer.rejected)} were"
+    return ["", dim(f"{shown}{rejected} rejected: --why-not says why, with every reason")]
 
 
 def _rejected(answer: Recommendation) -> list[str]:
-    lines = ["", bold(f"Rejected plans ({len(answer.rejected)})")]
+    lines = ["", bold(f"Rejected plans ({len(answer.rejected)})" if answer.rejected else "No plan was rejected")]
     for item in answer.rejected:
         plan = item.plan
         lines.append(f"  {plan.checkpoint}  {plan.layout}  {plan.quantization or 'as it is'}  KV {plan.kv_cache_dtype}")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_advisor.facts import Remedy
+from vllm_advisor.hardware import Vendor
 from vllm_advisor.memory.budget import budget as budget_of
 from vllm_advisor.units import count
 from vllm_advisor.vllm import backends
@@ -145,6 +146,8 @@ def _checkpoints(plan: Plan, node: Node, siblings: Sequence[ModelSpec]) -> Itera
 
 def _more_gpus(model: ModelSpec, plan: Plan, node: Node) -> Iterator[_Change]:
     """The next larger tensor-parallel sizes that the heads divide into, then one more pipeline stage."""
+    if node.gpu.vendor is Vendor.CPU:  # nobody adds a processor
+        return
     tp = plan.tensor_parallel_size
     for size in (tp * 2, tp * 4, tp * 8):
         if model.attention_heads % size == 0:

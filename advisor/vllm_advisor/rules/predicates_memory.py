@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 
 def weights_exceed_memory(case: Case) -> Mapping[str, Any] | None:
     """The weights of one rank are more than vLLM may take."""
-    budget = case.budget
-    if budget.weights <= budget.requested:
-        return None
-    return {"need": gib(budget.weights), "have": gib(budget.requested), "layout": case.plan.layout}
+    weights, usable = case.budget.weights, _usable(case)
+    return {"need": gib(weights), "have": gib(usable), "layout": case.plan.layout} if weights > usable else None
+
+
+def _usable(case: Case) -> int:
+    """What vLLM may take, and never more than there is (a given KV cache asks for what it holds)."""
+    return min(case.budget.requested, case.budget.total)
 
 
 def cache_too_small(case: Case) -> Mapping[str, Any] | None:
     """The weights fit, one request of the asked length does not."""
     budget = case.budget
-    if budget.verdict != "does not fit" or budget.weights > budget.requested:
+    if budget.verdict != "does not fit" or budget.weights > _usable(case) or _holds_one_request(case):
         return None
     return {
         "asked": count(case.plan.max_model_len),
@@ -33,6 +36,18 @@ def cache_too_small(case: Case) -> Mapping[str, Any] | None:
         "left": gib(max(0.0, budget.kv_cache.mid)),
         "limits": "; ".join(budget.limits) or "no more than that is left beside weights, activations and graphs",
     }
+
+
+def _holds_one_request(case: Case) -> bool:
+    return case.budget.max_context >= case.plan.max_model_len
+
+
+def other_limits(case: Case) -> Mapping[str, Any] | None:
+    """Weights and one request fit, and something else does not: the host's memory, state blocks, what others hold."""
+    budget = case.budget
+    if budget.verdict != "does not fit" or budget.weights > _usable(case) or not _holds_one_request(case):
+        return None
+    return {"limits": "; ".join(budget.limits)}
 
 
 def cannot_tell(case: Case) -> Mapping[str, Any] | None:

@@ -27,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     Rule("MEM-05", memory.cache_limits_the_load,                 info,             "the KV cache holds {held} requests of {length} tokens, {wanted} are in flight: the others wait", "v1/core/kv_cache_utils.py:1061-1130"),
     Rule("MEM-06", memory.others_hold_memory,                    veto,             "{free} are free on a device and vLLM asks for {requested}: it refuses to start", "v1/worker/utils.py:720-760", "stop what holds the memory, or --gpu-memory-utilization {utilization}"),
     Rule("MEM-07", memory.room_for_the_load,                     info,             "{left} for KV on each rank hold {held} requests of {length} tokens, {wanted} are in flight", "v1/core/kv_cache_utils.py:1061-1130"),
+    Rule("MEM-08", memory.other_limits,                          veto,             "{limits}", "v1/worker/utils.py:720-760; platforms/cpu.py; config/compilation.py:1511-1533"),
 
     Rule("PAR-01", parallel.heads_not_divisible,                 veto,             "{heads} attention heads do not split {tp} ways", "config/model.py:1559"),
     Rule("PAR-02", parallel.kv_heads_do_not_divide,              veto,             "{kv_heads} KV heads are neither split nor repeated evenly over {tp} ranks", "model_executor/models/llama.py:148-156"),

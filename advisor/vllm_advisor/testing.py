@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 
 HOST = Host("Example CPU", cores=64, memory_bytes=1024 * GIB, shm_bytes=512 * GIB, numa_nodes=2, cpu_flags=("avx2",))
 
+# A config.json of the smallest model that is still one.
+TINY_LLAMA: dict[str, object] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+    "max_position_embeddings": 2048,
+    "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+
 
 def gpu(name: str = "H100", **changes: Any) -> Gpu:
     """A catalog device, by any spelling, with fields changed."""

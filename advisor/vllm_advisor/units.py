@@ -71,6 +71,6 @@ def parse_tokens(text: str) -> int:
         value = float(digits)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value > 0):
+    if not (math.isfinite(value) and value * factor >= 1):
         raise UsageError(f"{text!r} is not a number of tokens", "write 131072, 128k (decimal) or 128K (binary)")
     return int(value * factor)

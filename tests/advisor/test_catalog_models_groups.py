@@ -10,6 +10,7 @@ import pytest
 from vllm_advisor.catalog import models
 from vllm_advisor.catalog.models_groups import groups, siblings, stem
 from vllm_advisor.model.spec import ModelSpec, Quantization
+from vllm_advisor.testing import TINY_LLAMA
 
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "build_catalog.py"
@@ -89,20 +90,7 @@ def build():
     return module
 
 
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 2048,
-    "torch_dtype": "bfloat16",
-    "tie_word_embeddings": False,
-    "_provenance": "prose that must not be copied",
-}
+LLAMA = TINY_LLAMA | {"_provenance": "prose that must not be copied"}
 ROWS = (
     ("acme/One-8B", "acme--One-8B.json", "verbatim", "1000000"),
     ("acme/one-8b", "acme--one-8b-again.json", "verbatim", ""),

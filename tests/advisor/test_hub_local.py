@@ -11,21 +11,10 @@ import pytest
 from vllm_advisor.catalog import hub
 from vllm_advisor.catalog.hub_files import MAX_BYTES
 from vllm_advisor.errors import BadInput, UnknownModel, UnsupportedModel
+from vllm_advisor.testing import TINY_LLAMA
 
 
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 2048,
-    "torch_dtype": "bfloat16",
-    "tie_word_embeddings": False,
-}
+LLAMA = TINY_LLAMA
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

@@ -15,22 +15,12 @@ import pytest
 
 from vllm_advisor.catalog import hub
 from vllm_advisor.errors import BadInput, UnknownModel
+from vllm_advisor.testing import TINY_LLAMA
 
 
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 TOKEN = "hf_averysecrettokenofatest"  # noqa: S105  not a real one
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 2048,
-    "tie_word_embeddings": False,
-}
+LLAMA = TINY_LLAMA
 CONFIG = json.dumps(LLAMA).encode()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vllm_advisor.hardware import Unknown
 from vllm_advisor.probe.amdsmi_driver import Driver, silence
-from vllm_advisor.probe.nvml_notes import Notes
+from vllm_advisor.probe.notes import Notes
 from vllm_advisor.probe.reading import Reading
 
 

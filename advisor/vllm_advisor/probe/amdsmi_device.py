@@ -16,7 +16,7 @@ from vllm_advisor.units import gib
 if TYPE_CHECKING:
     from vllm_advisor.probe.amdsmi_driver import Driver
     from vllm_advisor.probe.amdsmi_memory import Memory
-    from vllm_advisor.probe.nvml_notes import Notes
+    from vllm_advisor.probe.notes import Notes
 
 
 _RATES = ("bandwidth", "tflops_bf16", "tflops_fp8", "tflops_fp4")

@@ -18,7 +18,7 @@ from vllm_advisor.hardware import Link, Topology, Unknown
 if TYPE_CHECKING:
     from vllm_advisor.probe.amdsmi_device import Device
     from vllm_advisor.probe.amdsmi_driver import Driver
-    from vllm_advisor.probe.nvml_notes import Notes
+    from vllm_advisor.probe.notes import Notes
 
 
 # amdsmi_link_type_t; the values of the io_link type of ROCm SMI before it (vLLM, platforms/rocm.py:1054, takes 2 too)

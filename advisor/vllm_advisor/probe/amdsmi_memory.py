@@ -17,7 +17,7 @@ from vllm_advisor.units import gib
 if TYPE_CHECKING:
     from vllm_advisor.probe.amdsmi_driver import Driver
     from vllm_advisor.probe.amdsmi_partition import Partition
-    from vllm_advisor.probe.nvml_notes import Notes
+    from vllm_advisor.probe.notes import Notes
 
 
 _MIB = 1 << 20

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vllm_advisor.probe.amdsmi_device import Device
-    from vllm_advisor.probe.nvml_notes import Notes
+    from vllm_advisor.probe.notes import Notes
 
 
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")

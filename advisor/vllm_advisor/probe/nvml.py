@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from vllm_advisor.hardware import Unknown
+from vllm_advisor.probe.notes import Notes
 from vllm_advisor.probe.nvml_driver import Driver
-from vllm_advisor.probe.nvml_notes import Notes
 from vllm_advisor.probe.reading import Reading
 
 

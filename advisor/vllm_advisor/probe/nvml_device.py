@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vllm_advisor.catalog import gpus
 from vllm_advisor.hardware import Gpu, Unknown, Vendor
 from vllm_advisor.probe import nvml_memory, nvml_state
+from vllm_advisor.probe.notes import Notes, Subject
 from vllm_advisor.probe.nvml_driver import NOT_FOUND, NOT_SUPPORTED, Driver, GpuLost, Refused, bus_id
-from vllm_advisor.probe.nvml_notes import Notes, Subject
 
 
 if TYPE_CHECKING:

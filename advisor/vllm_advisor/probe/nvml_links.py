@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_advisor.hardware import Link, Topology, Unknown
 from vllm_advisor.probe import nvml_ports
+from vllm_advisor.probe.notes import Subject
 from vllm_advisor.probe.nvml_driver import GpuLost
-from vllm_advisor.probe.nvml_notes import Subject
 
 
 if TYPE_CHECKING:
+    from vllm_advisor.probe.notes import Notes
     from vllm_advisor.probe.nvml_device import Device
     from vllm_advisor.probe.nvml_driver import Driver
-    from vllm_advisor.probe.nvml_notes import Notes
 
 
 # nvmlGpuP2PCapsIndex_t and nvmlGpuP2PStatus_t of nvml.h; pynvml's own name for READ is the tuple (0,), by a stray comma

@@ -16,7 +16,7 @@ from vllm_advisor.units import gib
 
 if TYPE_CHECKING:
     from vllm_advisor.hardware import Gpu
-    from vllm_advisor.probe.nvml_notes import Subject
+    from vllm_advisor.probe.notes import Subject
 
 
 _IN_USE = 0.01  # of the memory: less than that an idle driver and a display keep for themselves

@@ -13,7 +13,7 @@ from vllm_advisor.probe.nvml_driver import INVALID_ARGUMENT, NOT_SUPPORTED, Refu
 
 
 if TYPE_CHECKING:
-    from vllm_advisor.probe.nvml_notes import Subject
+    from vllm_advisor.probe.notes import Subject
 
 
 MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS of nvml.h; a device answers "invalid argument" beyond its own

@@ -12,7 +12,7 @@ from vllm_advisor.probe.nvml_driver import NOT_SUPPORTED, Refused
 
 
 if TYPE_CHECKING:
-    from vllm_advisor.probe.nvml_notes import Subject
+    from vllm_advisor.probe.notes import Subject
 
 
 # nvmlClocksEventReason* of nvml.h. Idle (0x01) and application clocks (0x02) are left out: the first is no loss, the

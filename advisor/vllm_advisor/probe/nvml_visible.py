@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from vllm_advisor.probe.notes import Notes
     from vllm_advisor.probe.nvml_device import Device
-    from vllm_advisor.probe.nvml_notes import Notes
 
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"

@@ -15,8 +15,9 @@ from vllm_advisor.render.document import dump
 if TYPE_CHECKING:
     from vllm_advisor.render.job import Job
 
-HUB_CACHE = "/root/.cache/huggingface"
-VLLM_CACHE = "/root/.cache/vllm"
+_IMAGE_HOME = "/root"  # of the user that vLLM's images run as
+HUB_CACHE = f"{_IMAGE_HOME}/.cache/huggingface"
+VLLM_CACHE = f"{_IMAGE_HOME}/.cache/vllm"
 
 
 def compose(job: Job) -> str:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from vllm_advisor.vllm.surface import Surface
     from vllm_advisor.workload import Workload
 
-# The truth is expected within this factor of the middle: speed, and the time to first token (queueing is chaotic).
+# Width of the interval either way: speed, and the time to first token (queueing is chaotic). Of public measurements,
+# 0.62 of the output rates lie inside (benchmarks/speed_anchor.py): an honest bound would be too wide to rank by.
 _SPREAD, _TTFT_SPREAD = 2.0, 3.0
 # Expert-parallel ranks wait for the one with the most tokens (estimate).
 _IMBALANCE = 1.3

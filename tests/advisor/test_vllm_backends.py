@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vllm_advisor.model.spec import CacheGroup, ModelSpec, Moe, Quantization
-from vllm_advisor.vllm import backends, surface
+from vllm_advisor.vllm import archs, backends, backends_table, surface
 
 
 SURVEY = json.loads((Path(__file__).parents[1] / "data" / "backends.json").read_text(encoding="utf-8"))
@@ -174,7 +174,8 @@ def test_fp8_cache_on_a_cpu_needs_wide_vectors():
 def test_mla_on_a_cpu_came_after_0_24():
     """platforms/cpu.py of 0.24 raises."""
     assert backends.attention(OLD, "cpu-amx", MLA, "auto") == ()
-    assert backends.attention(NEW, "cpu-amx", MLA, "auto") == ("CPU_MLA",)
+    assert backends.attention(NEW, "cpu-x86_64", MLA, "auto") == ("CPU_MLA",)
+    assert backends.attention(NEW, "cpu-amx", MLA, "auto") == ("AMX_MLA",)  # where the tiles are, they are preferred
 
 
 @pytest.mark.parametrize(
@@ -222,6 +223,213 @@ EXPERTS = Moe(64, 8, 0, 2048, (0, 1))
 def test_online_quantizations(vllm, arch, moe, expected):
     """What the version and the device take for a BF16 checkpoint, without emulation and deprecated spellings."""
     assert expected == [flag for flag, _ in backends.online_quantizations(vllm, arch, _model(moe))]
+
+
+@pytest.mark.parametrize(
+    ("version", "arch", "scheme", "activation", "expected"),
+    [
+        ("0.24.0", "gfx942", "mxfp4", "silu", "TRITON_UNFUSED"),
+        ("0.28.0", "gfx942", "mxfp4", "silu", None),  # as in 0.33, not as in 0.24
+        ("0.28.0", "sm90", "nvfp4", "silu", "MARLIN"),  # as in 0.24: no Humming in the list yet
+        ("0.31.0", "sm90", "nvfp4", "silu", "MARLIN"),  # it is, and behind Marlin
+        ("0.32.0", "sm90", "nvfp4", "silu", "HUMMING"),
+        ("0.24.0", "sm100", "bf16", "swigluoai", "FLASHINFER_CUTLASS"),
+        ("0.28.0", "sm100", "bf16", "swigluoai", "TRITON"),
+        ("0.28.0", "gfx942", "int4", "silu", "TRITON"),
+        ("0.24.0", "gfx942", "int4", "silu", "TRITON"),  # past the selector, which has no kernel for it
+    ],
+)
+def test_each_release_has_its_own_moe_kernels(version, arch, scheme, activation, expected):
+    """A release between the two ends follows its own source."""
+    assert expected == backends.moe(surface.load(version), arch, scheme, activation)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("0.24.0", "TritonFp8Block"), ("0.28.0", "TritonFp8Block"), ("0.29.0", "MarlinFP8"), ("0.30.0", "MarlinFP8")],
+)
+def test_block_fp8_on_ada_is_weight_only_since_0_29(version, expected):
+    """Where Marlin no longer refuses a GPU that has FP8 units."""
+    assert expected == backends.linear(surface.load(version), "sm89", "fp8_block")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("0.28.0", ()), ("0.30.0", ()), ("0.32.0", ("FLASHINFER",)), ("0.33.0", ("FLASHINFER",))]
+)
+def test_nvfp4_cache_on_hopper_by_release(version, expected):
+    """FlashAttention 2 reads it since 0.32 at the latest, and no release before 0.31 does."""
+    assert expected == backends.attention(surface.load(version), "sm90", GQA, "nvfp4")
+
+
+def test_every_release_knows_every_device():
+    """No device of ours is missing in a release's tables, under its own name or a sibling's."""
+    known = archs.CUDA | archs.ROCM | archs.CPU
+    for version in surface.versions():
+        vllm = surface.load(version)
+        assert {a for a in known if backends_table.device(vllm, a, aiter=False) < 0} == set(), version
+        assert {a for a in archs.ROCM if "+aiter" not in _name(vllm, a)} == set(), version
+
+
+def _name(vllm, arch):
+    return backends_table.tables(vllm)["devices"][backends_table.device(vllm, arch, aiter=True)]
+
+
+def test_tables_are_small():
+    """A release's kernels stay below 40 KB of JSON."""
+    sizes = {v: len(json.dumps(dict(surface.load(v).kernels))) for v in surface.versions()}
+    assert {v for v, size in sizes.items() if not 5_000 < size < 40_000} == set()
+
+
+def test_a_release_without_tables_is_judged_by_the_nearest():
+    """A surface that was made without them still answers."""
+    bare = NEW._replace(version="0.31.9", release=(0, 31, 9), more={})
+    assert backends.linear(bare, "sm89", "fp8_block") == "MarlinFP8"
+
+
+def test_what_the_source_does_not_tell_is_said():
+    """AITER's list of tuned shapes is AITER's; the choice that rests on it is marked."""
+    gate = backends.unverified(NEW, "gfx942", "fp8_channel", moe=False, aiter=True)
+    assert gate.endswith("is_shuffled_per_token_w8a8_gemm_tuned(…)")
+    assert backends.linear(NEW, "gfx942", "fp8_channel", aiter=True) == "AiterPreshuffledPerTokenFp8"
+    assert backends.unverified(NEW, "gfx942", "fp8_channel", moe=False) is None
+    assert backends.unverified(NEW, "sm90", "mxfp4", moe=True, model_type="deepseek_v4") is None
+
+
+def test_qwen_3_5_runs_without_deep_gemm_on_blackwell():
+    """vLLM switches it off by model type there."""
+    assert backends.linear(NEW, "sm100", "fp8_block") == "DeepGemmFp8Block"
+    assert backends.linear(NEW, "sm100", "fp8_block", model_type="qwen3_5_text") == "CutlassFp8Block"
+    assert backends.moe(NEW, "sm120", "fp8_block", "silu", model_type="qwen3_5_moe_text") == "TRITON"
+
+
+def test_mixed_nvfp4_is_weight_only():
+    """ModelOpt's mixed checkpoints hold W4A16 layers: other kernels than for W4A4, and none on ROCm."""
+    assert backends.moe(NEW, "sm120", "nvfp4_mixed", "silu") == "MARLIN"
+    assert backends.linear(NEW, "sm100", "nvfp4_mixed") == "FlashInferCuteDslNvFp4W4A16"
+    assert backends.linear(NEW, "gfx942", "nvfp4_mixed") is None
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "expected"),
+    [
+        ("sm90", "auto", "TRITON_FLASH_ATTN"),
+        ("sm100", "auto", "TRITON_FLASHINFER"),
+        ("sm89", "auto", "TRITON_ATTN"),
+        ("gfx942", "auto", "TRITON_ATTN"),
+        ("sm120", "fp8", "TRITON_ATTN"),
+    ],
+)
+def test_images_that_see_both_ways_have_their_own_backends(arch, dtype, expected):
+    """Gemma 3 and 4 with pictures: heads of 256."""
+    gemma = CacheGroup("full", (0,), q_heads=16, kv_heads=8, k_dim=256, v_dim=256)
+    assert expected == backends.attention(NEW, arch, gemma, dtype, mm_prefix=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "expected"),
+    [
+        ("sm90", "fp8", ("FLASH_ATTN_DIFFKV",)),
+        ("sm100", "auto", ("FLASH_ATTN_DIFFKV",)),
+        ("sm100", "fp8", ()),
+        ("sm80", "auto", ("TRITON_ATTN_DIFFKV",)),
+        ("sm80", "fp8", ()),
+        ("gfx942", "auto", ("TRITON_ATTN_DIFFKV",)),
+    ],
+)
+def test_values_shorter_than_keys_have_one_backend(arch, dtype, expected):
+    """MiMo-V2 names it itself, and FP8 runs on Hopper or not at all."""
+    unequal = CacheGroup("full", (0,), q_heads=64, kv_heads=4, k_dim=192, v_dim=128)
+    assert expected == backends.attention(NEW, arch, unequal, dtype)
+
+
+@pytest.mark.parametrize(
+    ("method", "scheme", "device", "expected"),
+    [
+        ("compressed-tensors", "fp8_channel", "sm80", "HummingFP8"),
+        ("fp8", "fp8_tensor", "sm80", "MarlinFP8"),
+        ("compressed-tensors", "fp8_channel", "sm89", "CutlassFP8"),
+        ("awq", "int4", "gfx942", "AutoAWQ"),
+        ("awq", "int4_g32", "gfx950", "AutoAWQ"),
+        ("gptq", "int4", "gfx942", "TritonW4A16"),
+        ("awq", "int4", "sm90", "Machete"),
+        ("awq", "int4_g32", "sm90", "Humming"),
+        ("fbgemm_fp8", "fp8_channel", "gfx942+aiter", "RowWiseTorchFP8"),
+        ("compressed-tensors", "fp8_channel", "gfx942+aiter", "AiterPreshuffledPerTokenFp8"),
+    ],
+)
+def test_a_method_may_load_a_scheme_in_a_way_of_its_own(method, scheme, device, expected):
+    """The same stored format goes to another kernel, by who loads it."""
+    arch, with_aiter = _device(device)
+    assert expected == backends.linear(NEW, arch, scheme, aiter=with_aiter, method=method)
+
+
+def test_fp8_without_a_unit_went_to_marlin_in_0_24():
+    """Humming came in 0.25."""
+    assert backends.linear(OLD, "sm80", "fp8_channel", method="compressed-tensors") == "MarlinFP8"
+
+
+def test_fbgemm_does_not_rest_on_aiters_tuned_shapes():
+    """AITER is not asked for its layers, so its list of shapes decides nothing."""
+    asked = {"moe": False, "aiter": True}
+    assert backends.unverified(NEW, "gfx942", "fp8_channel", method="fbgemm_fp8", **asked) is None
+    assert backends.unverified(NEW, "gfx942", "fp8_channel", method="compressed-tensors", **asked) is not None
+
+
+WINDOW = CacheGroup("sliding", (0,), q_heads=64, kv_heads=1, k_dim=512, v_dim=0, window=128, sinks=True)
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120", "gfx942"])
+@pytest.mark.parametrize("vllm", [OLD, NEW])
+def test_latent_windows_are_a_cache_of_their_own(vllm, arch):
+    """DeepSeek V4's sliding windows hold latents, which no dense backend reads."""
+    assert backends.attention(vllm, arch, WINDOW, "auto") == ("DEEPSEEK_SPARSE_SWA",)
+
+
+def test_latent_windows_need_what_the_compressed_layers_need():
+    """No device without a sparse kernel, and no cache in 16 bits."""
+    assert backends.attention(NEW, "sm80", WINDOW, "auto") == ()
+    assert backends.attention(NEW, "sm100", WINDOW, "bfloat16") == ()
+
+
+@pytest.mark.parametrize(
+    ("vllm", "tp", "dtype", "expected"),
+    [
+        (NEW, 8, "auto", "FLASH_ATTN_MLA_SPARSE_FA4"),
+        (NEW, 4, "auto", "FLASHMLA_SPARSE"),
+        (NEW, 8, "fp8", "FLASHINFER_MLA_SPARSE"),
+        (OLD, 8, "auto", "FLASHINFER_MLA_SPARSE"),
+        (OLD, 4, "auto", "FLASHMLA_SPARSE"),
+    ],
+)
+def test_few_heads_on_a_rank_change_the_order(vllm, tp, dtype, expected):
+    """128 heads on 8 ranks are 16, up to which FlashMLA's padding makes it the last on Blackwell."""
+    assert expected == backends.attention(vllm, "sm100", MLA, dtype, sparse=True, tp=tp)[0]
+
+
+def test_few_heads_change_nothing_on_hopper():
+    """Only the order of Blackwell asks for the number of heads."""
+    many = backends.attention(NEW, "sm90", MLA, "auto", sparse=True)
+    assert many == backends.attention(NEW, "sm90", MLA, "auto", sparse=True, tp=8)
+
+
+@pytest.mark.parametrize(
+    ("vllm", "arch", "head", "images", "expected"),
+    [
+        (NEW, "sm80", 256, False, ("TRITON_ATTN",)),
+        (OLD, "sm120", 512, False, ("TRITON_ATTN",)),
+        (NEW, "gfx942", 256, False, ("TRITON_ATTN",)),
+        (NEW, "cpu-avx512", 256, False, ("CPU_ATTN",)),
+        (NEW, "sm90", 256, False, "FLASH_ATTN"),
+        (NEW, "sm100", 256, False, "FLASHINFER"),
+        (NEW, "sm90", 256, True, "TRITON_FLASH_ATTN"),
+        (OLD, "sm90", 256, True, "FLASH_ATTN"),
+    ],
+)
+def test_heads_of_several_sizes_want_flash_attention_4_or_triton(vllm, arch, head, images, expected):
+    """Gemma 4: one version for all layers where it runs, Triton for all where it does not."""
+    group = CacheGroup("full", (0,), q_heads=8, kv_heads=1, k_dim=head, v_dim=head)
+    found = backends.attention(vllm, arch, group, "auto", mm_prefix=images, mixed_heads=True)
+    assert expected == (found if isinstance(expected, tuple) else found[0])
 
 
 def test_a_quantized_checkpoint_is_not_converted_again():

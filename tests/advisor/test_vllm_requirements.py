@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_advisor.model import ModelSpec
+from vllm_advisor.model import ModelSpec, Quantization
 from vllm_advisor.vllm.families import FAMILIES, REPOSITORY_CODE
 from vllm_advisor.vllm.requirements import requirements
 from vllm_advisor.vllm.surface import load, versions
@@ -105,6 +105,22 @@ def test_minimax_m3_needs_blocks_of_128(version):
     """Its sparse attention selects blocks of 128 tokens."""
     found = flags(needed("MiniMaxAI/MiniMax-M3", "MiniMaxM3SparseForConditionalGeneration", version))
     assert "128" == found["--block-size"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("method", ["fbgemm_fp8", "fp_quant"])
+def test_a_method_about_to_go_needs_its_owners_word(version, method):
+    """The configuration refuses such a checkpoint without the flag, in every version."""
+    stored = Quantization(method, "fp8_channel", 8, 8)
+    found = needed("meta-llama/Llama-3.1-405B-FP8", "LlamaForCausalLM", version, quantization=stored)
+    assert "" == flags(found)["--allow-deprecated-quantization"]
+
+
+def test_a_method_that_stays_needs_no_word():
+    """FP8 of today is not deprecated."""
+    stored = Quantization("fp8", "fp8_block", 8, 8, block=(128, 128))
+    found = needed("Qwen/Qwen3-8B-FP8", "Qwen3ForCausalLM", quantization=stored)
+    assert "--allow-deprecated-quantization" not in flags(found)
 
 
 def test_no_other_model_gets_a_block_size():

@@ -13,8 +13,6 @@ SM110 = frozenset(("sm110",))
 SM120F = frozenset(("sm120", "sm121"))
 BLACKWELL = SM100F | SM110 | SM120F
 SM89_UP = frozenset(("sm89",)) | SM90 | BLACKWELL
-SM80_UP = CUDA - {"sm75"}
-BELOW_SM89 = CUDA - SM89_UP
 
 GFX90A = frozenset(("gfx90a",))
 GFX942 = frozenset(("gfx942",))

@@ -1,8 +1,9 @@
 """What vLLM would run on a device: attention backend, MoE kernel, linear kernel, and the arithmetic behind them.
 
-vLLM chooses kernels at start-up, on the device, in an order of its own; the same choice is made here from tables, so
-that a plan can be judged with no device and no vLLM. Releases up to 0.28 are judged by the tables of 0.24.0, later
-ones by those of 0.33.0. A choice is the selector's verdict, not a proof that the kernel runs well.
+vLLM chooses kernels at start-up, on the device, in an order of its own. Each release's choices stand in its surface,
+found by running its selection on every device (`extract_kernels`), so that a plan can be judged with no device and no
+vLLM. A choice is the selector's verdict, not a proof that the kernel runs well; `unverified` says what it rests on
+where the source does not tell.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_advisor.vllm import archs, backends_attention, backends_linear, backends_moe
+from vllm_advisor.vllm import (
+    archs,
+    backends_attention,
+    backends_forms,
+    backends_linear,
+    backends_moe,
+    backends_online,
+    backends_table,
+    schemes,
+)
 from vllm_advisor.vllm.backends_attention import Layer
 
 
@@ -18,14 +28,7 @@ if TYPE_CHECKING:
     from vllm_advisor.model.spec import CacheGroup, ModelSpec
     from vllm_advisor.vllm.surface import Surface
 
-_NEWER = (0, 29)
 _DENSE = frozenset(("full", "sliding", "chunked"))
-
-# MoE activation as a config spells it → as vLLM's enum does (fused_moe/activation.py:21).
-_ACTIVATIONS = {
-    "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "relu2": "relu2_no_mul", "swish": "silu",
-    "swiglu": "silu",
-}  # fmt: skip
 
 
 class Arithmetic(NamedTuple):
@@ -49,25 +52,35 @@ def attention(
     *,
     aiter: bool = False,  # noqa: A002 - AMD's library is called so
     sparse: bool = False,
+    mm_prefix: bool = False,
+    mixed_heads: bool = False,
+    tp: int = 1,
 ) -> tuple[str, ...]:
     """Backends that take this layer's cache in this dtype, in vLLM's order; () none does.
 
-    `aiter`: VLLM_ROCM_USE_AITER=1. `sparse`: the model has an indexer beside it. An indexer's and a state's own cache
-    do not follow `--kv-cache-dtype`: their answer is a fixed name.
+    `aiter`: VLLM_ROCM_USE_AITER=1. `sparse`: the model has an indexer beside it. `mm_prefix`: images attend to
+    themselves in both directions. `mixed_heads`: Gemma 4's layers have heads of several sizes. `tp`: ranks that share
+    the heads. An indexer's and a state's own cache do not follow `--kv-cache-dtype`: a fixed name.
     """
-    if cache.kind in ("state", "indexer"):
-        return (cache.kind.upper(),)
-    head = cache.k_dim
-    return _attention(cache.kind, Layer(surface.release, arch, kv_cache_dtype, head, cache.sinks, sparse, aiter))
+    kind = cache.kind
+    if kind in ("state", "indexer"):
+        return (kind.upper(),)
+    few = 0 < cache.q_heads <= backends_attention.FEW_HEADS * tp
+    layer = Layer(arch, kv_cache_dtype, cache.k_dim, cache.sinks, sparse, aiter, mm_prefix, mixed_heads, few)
+    if kind in _DENSE and cache.v_dim != cache.k_dim:
+        kind = "unequal" if cache.v_dim else "latent_window"
+    return _attention(surface, kind, layer)
 
 
 @functools.lru_cache(maxsize=4096)
-def _attention(kind: str, layer: Layer) -> tuple[str, ...]:
-    if kind == "compressed":
-        return backends_attention.deepseek_v4(layer)
+def _attention(surface: Surface, kind: str, layer: Layer) -> tuple[str, ...]:
+    if kind in ("compressed", "latent_window"):
+        return backends_attention.deepseek_v4(layer, window=kind == "latent_window")
     if kind == "mla":
-        return backends_attention.mla(layer)
-    found = backends_attention.dense(layer._replace(sparse=False)) if kind in _DENSE else ()
+        return backends_attention.mla(surface, layer)
+    if kind == "unequal":
+        return backends_attention.unequal(surface, layer)
+    found = backends_attention.dense(surface, layer._replace(sparse=False)) if kind in _DENSE else ()
     # MiniMax-M3's block-sparse layers read nvfp4 only there (models/minimax_m3/common/sparse_attention.py:557)
     unreadable = layer.sparse and layer.dtype.startswith("nvfp4") and layer.arch not in archs.SM100F
     return () if unreadable else found
@@ -87,14 +100,12 @@ def moe(
 
     `model_type` matters where a model has its own order (deepseek_v4) or layout of gate and up (minimax_m3).
     """
-    newer = surface.release >= _NEWER
-    return _moe(_Experts(newer, arch, scheme, activation, model_type, aiter, expert_parallel))
+    return _moe(surface, _Experts(arch, scheme, activation, model_type, aiter, expert_parallel))
 
 
 class _Experts(NamedTuple):
-    """What the choice of an MoE kernel depends on; `newer`: judged by the tables of 0.33."""
+    """What the choice of an MoE kernel depends on, the release aside."""
 
-    newer: bool
     arch: str
     scheme: str
     activation: str
@@ -104,19 +115,16 @@ class _Experts(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def _moe(asked: _Experts) -> str | None:
-    table = backends_moe.V33 if asked.newer else backends_moe.V24
-    act = _activation(asked.activation, asked.model_type)
-    rows = table.get(_moe_scheme(asked.scheme, asked.model_type), ())
-    if asked.aiter and asked.arch in archs.MI3XX and asked.scheme in _AITER_OR_NOTHING[asked.newer]:
-        rows = tuple(row for row in rows if row.aiter)
-    return next((row.backend for row in rows if _takes(row, asked, act)), None)
-
-
-# With the variable set, the selector takes AITER or raises (oracle/fp8.py:541-556; 0.24 :310-319). BF16 experts: 0.24
-# raises too (oracle/unquantized.py:233), 0.33 goes on with the other kernels (:347).
-_FP8 = frozenset(("fp8_tensor", "fp8_channel", "fp8_block"))
-_AITER_OR_NOTHING = {False: _FP8 | {"bf16"}, True: _FP8}
+def _moe(surface: Surface, asked: _Experts) -> str | None:
+    number = backends_table.device(surface, asked.arch, aiter=asked.aiter)
+    rows = backends_table.row(surface, "moe", backends_forms.experts(asked.scheme, asked.model_type), number)
+    act = backends_forms.activation(asked.activation, asked.model_type)
+    if asked.scheme == "int4" and asked.arch in archs.ROCM and surface.release < (0, 27):
+        return "TRITON"  # past the selector: compressed_tensors_moe.py:142, auto_gptq.py:251 of 0.24
+    kernels = next(
+        (k for acts, ep, k in rows or () if ep in (2, asked.ep) and (acts == "*" or act in acts.split())), ""
+    )
+    return kernels.partition(">")[0] or None
 
 
 def aiter_refuses_experts(surface: Surface, arch: str, scheme: str, activation: str, model_type: str = "") -> bool:
@@ -125,34 +133,58 @@ def aiter_refuses_experts(surface: Surface, arch: str, scheme: str, activation: 
     return with_it is None and moe(surface, arch, scheme, activation, model_type=model_type) is not None
 
 
-def _takes(row: backends_moe.Row, asked: _Experts, act: str) -> bool:
-    fits = asked.arch in row.archs and (row.acts is None or act in row.acts)
-    return fits and (asked.aiter or not row.aiter) and row.ep in (None, asked.ep)
+def linear(
+    surface: Surface,
+    arch: str,
+    scheme: str,
+    *,
+    aiter: bool = False,  # noqa: A002
+    model_type: str = "",
+    method: str = "",
+) -> str | None:
+    """The kernel for linear layers stored in `scheme`; None: no kernel of this version takes it on this device.
+
+    `method`: the checkpoint's quantization method, which may load a scheme in a way of its own; "" while converting
+    online. Beside the checkpoint's schemes: `int4_g32` (groups of 32), `nvfp4_w4a16` (16-bit activations).
+    """
+    row = backends_forms.linear(scheme, model_type, method, arch)
+    return _linear(surface, arch, row, aiter and backends_forms.asks_aiter(method))
 
 
-def _moe_scheme(scheme: str, model_type: str) -> str:
-    if scheme == "mxfp4" and model_type.startswith("deepseek_v4"):
-        return "mxfp4_deepseek_v4"
-    return "nvfp4" if scheme == "nvfp4_mixed" else scheme
-
-
-def _activation(activation: str, model_type: str) -> str:
-    if activation == "swigluoai" and model_type.startswith("minimax"):
-        return "swigluoai_uninterleave"  # gates and ups packed, not interleaved (models/minimax_m3/nvidia/model.py:262)
-    return _ACTIVATIONS.get(activation, activation)
-
-
-def linear(surface: Surface, arch: str, scheme: str, *, aiter: bool = False) -> str | None:  # noqa: A002
-    """The kernel for linear layers stored in `scheme`; None: no kernel of this version takes it on this device."""
-    return _linear(surface.release >= _NEWER, arch, scheme, aiter)
+_NO_TABLE = {"bf16": "Unquantized", backends_forms.AWQ: "AutoAWQ"}
 
 
 @functools.lru_cache(maxsize=2048)
-def _linear(newer: bool, arch: str, scheme: str, with_aiter: bool) -> str | None:
-    known = "nvfp4" if scheme == "nvfp4_mixed" else scheme
-    rows = (backends_linear.V33 if newer else backends_linear.V24).get(known, ())
-    first = backends_linear.AITER.get(known, ()) if with_aiter else ()
-    return next((name for name, devices in (*first, *rows) if arch in devices), None)
+def _linear(surface: Surface, arch: str, scheme: str, with_aiter: bool) -> str | None:
+    number = backends_table.device(surface, arch, aiter=with_aiter)
+    if scheme in _NO_TABLE:
+        return _NO_TABLE[scheme] if number >= 0 else None
+    kernels = (backends_table.row(surface, "linear", scheme, number) or "").split(">")
+    return next((k for k in kernels if k and not _dies(arch, k)), None)
+
+
+def _dies(arch: str, kernel: str) -> bool:
+    """Run on a CPU (vLLM 0.32): it is selected, and quantizing its activations ends the start-up."""
+    return kernel == "PerTensorTorchFP8" and arch in archs.CPU
+
+
+def unverified(
+    surface: Surface,
+    arch: str,
+    scheme: str,
+    *,
+    moe: bool,
+    aiter: bool = False,  # noqa: A002
+    model_type: str = "",
+    method: str = "",
+) -> str | None:
+    """What the choice of a weight kernel rests on that vLLM's source does not tell; None where all of it was read."""
+    if moe:
+        table, asked = f"moe/{backends_forms.experts(scheme, model_type)}", aiter
+    else:
+        table = f"linear/{backends_forms.linear(scheme, model_type, method, arch)}"
+        asked = aiter and backends_forms.asks_aiter(method)
+    return backends_table.unread(surface, table, backends_table.device(surface, arch, aiter=asked))
 
 
 def arithmetic(
@@ -165,13 +197,13 @@ def arithmetic(
     activation: str = "silu",
     expert_parallel: bool = False,
     model_type: str = "",
+    method: str = "",
 ) -> Arithmetic:
     """What the kernel for this weight scheme really computes in; `moe`: of the experts, else of the linear layers."""
-    newer = surface.release >= _NEWER
     backend = (
-        _moe(_Experts(newer, arch, scheme, activation, model_type, aiter, expert_parallel))
+        _moe(surface, _Experts(arch, scheme, activation, model_type, aiter, expert_parallel))
         if moe
-        else _linear(newer, arch, scheme, aiter)
+        else linear(surface, arch, scheme, aiter=aiter, model_type=model_type, method=method)
     )
     return _arithmetic(arch, scheme, moe, backend)
 
@@ -196,26 +228,9 @@ def _arithmetic(arch: str, scheme: str, moe: bool, backend: str | None) -> Arith
 
 def _format(scheme: str) -> tuple[int, frozenset[str]]:
     """Bits of a format's matrix unit and the devices that have one."""
-    if scheme in ("nvfp4", "nvfp4_mixed", "mxfp4", "int4"):
+    if scheme.startswith(("nvfp4", "mxfp4", "int4")):
         return 4, archs.NATIVE_FP4
     return 8, archs.NATIVE_INT8 if scheme == "int8" else archs.NATIVE_FP8
-
-
-# Flag value, scheme it makes, whether it converts linear layers, whether it converts experts
-# (config/quantization.py `_ONLINE_SHORTHANDS`, quantization/online/base.py `_ONLINE_*_METHODS`).
-_ONLINE = (
-    ("fp8_per_tensor", "fp8_tensor", True, True),
-    ("fp8_per_channel", "fp8_channel", True, True),
-    ("fp8_per_block", "fp8_block", True, True),
-    ("mxfp8", "mxfp8", True, True),
-    ("int8_per_channel_weight_only", "int8", False, True),
-    ("mxfp4", "mxfp4", True, True),
-    ("nvfp4_per_token", "nvfp4", False, True),
-)
-# Not in ROCm's `supported_quantization` (0.24 platforms/rocm.py:459, 0.33 :659).
-_NOT_ON_ROCM = frozenset(("int8_per_channel_weight_only", "nvfp4_per_token"))
-# Run on a CPU with AVX2: only per-channel FP8 of dense layers served; the others died while loading (vLLM 0.32).
-_ON_CPU = frozenset(("fp8_per_channel",))
 
 
 def online_quantizations(surface: Surface, arch: str, model: ModelSpec) -> tuple[tuple[str, str], ...]:
@@ -226,42 +241,35 @@ def online_quantizations(surface: Surface, arch: str, model: ModelSpec) -> tuple
     if model.quantization.method != "none" or model.dtype not in ("bfloat16", "float16"):
         return ()
     activation = model.moe.activation if model.moe else ""
-    return _online(surface.release, surface.online_quantizations, arch, activation, model.model_type)
+    return _online(surface, arch, activation, model.model_type)
 
 
 @functools.lru_cache(maxsize=512)
-def _online(
-    release: tuple[int, ...], names: tuple[str, ...], arch: str, activation: str, model_type: str
-) -> tuple[tuple[str, str], ...]:
-    newer = release >= _NEWER
+def _online(surface: Surface, arch: str, activation: str, model_type: str) -> tuple[tuple[str, str], ...]:
+    names = surface.online_quantizations
     return tuple(
         (flag, scheme)
-        for flag, scheme, dense, experts in _ONLINE
+        for flag, scheme, dense, experts in backends_online.FLAGS
         if flag in names
-        and _permitted(flag, arch, moe=bool(activation))
-        and (not dense or _runs_linear(newer, arch, scheme, flag))
+        and backends_online.permitted(flag, arch, moe=bool(activation))
+        and (not dense or _runs_linear(surface, arch, scheme, flag))
         and (dense or bool(activation))
-        and (not (experts and activation) or _runs_experts(_Experts(newer, arch, scheme, activation, model_type), flag))
+        and (
+            not (experts and activation)
+            or _runs_experts(surface, _Experts(arch, schemes.of_experts(flag, scheme), activation, model_type), flag)
+        )
     )
 
 
-def _permitted(flag: str, arch: str, *, moe: bool) -> bool:
-    if arch in archs.ROCM:
-        return flag not in _NOT_ON_ROCM
-    if arch in archs.CPU:
-        return flag in _ON_CPU and not moe
-    return flag != "nvfp4_per_token" or arch in archs.SM100F  # online/nvfp4.py:100
-
-
-def _runs_linear(newer: bool, arch: str, scheme: str, flag: str) -> bool:
-    kernel = _linear(newer, arch, scheme, with_aiter=False)
+def _runs_linear(surface: Surface, arch: str, scheme: str, flag: str) -> bool:
+    kernel = _linear(surface, arch, scheme, with_aiter=False)
     if flag == "fp8_per_channel" and kernel == "MarlinFP8":
         return False  # refused: it would be weight-only (quantization/online/fp8.py:417)
     return kernel is not None and not _arithmetic(arch, scheme, moe=False, backend=kernel).emulated
 
 
-def _runs_experts(asked: _Experts, flag: str) -> bool:
-    kernel = _moe(asked)
+def _runs_experts(surface: Surface, asked: _Experts, flag: str) -> bool:
+    kernel = _moe(surface, asked)
     if flag == "fp8_per_channel" and kernel in ("MARLIN", "CPU"):
         return False  # refused: it drops the per-channel scales (quantization/online/fp8.py:800)
     return kernel is not None and kernel not in backends_moe.EMULATED

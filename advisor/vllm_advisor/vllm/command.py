@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vllm_advisor.errors import BadInput, UsageError
 from vllm_advisor.plan import LaunchCommand
 from vllm_advisor.units import count
-from vllm_advisor.vllm import environment
+from vllm_advisor.vllm import environment, plugin
 from vllm_advisor.vllm.defaults import serve_defaults
 from vllm_advisor.vllm.requirements import requirements
 
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from vllm_advisor.vllm.surface import Surface
     from vllm_advisor.workload import Workload
 
+# Every flag that is written for a plan's own fields.
+PLAN_FLAGS = frozenset(
+    (
+        "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size", "--decode-context-parallel-size",
+        "--enable-expert-parallel", "--enable-eplb", "--quantization", "--kv-cache-dtype", "--max-model-len",
+        "--max-num-seqs", "--max-num-batched-tokens", "--kv-cache-memory-bytes", "--gpu-memory-utilization",
+        "--block-size", "--attention-backend", "--moe-backend", "--performance-mode", "--enforce-eager",
+    )
+)  # fmt: skip
 # Stands where the user writes the first node's address (shell-safe, so that it can be found and replaced).
 HEAD_ADDRESS = "HEAD_NODE_ADDRESS"
 # Options of `vllm serve` that `LLM()` does not take: they belong to the API server.
@@ -125,15 +134,16 @@ def _nodes(num_nodes: int) -> Iterator[Setting]:
 def _formats(plan: Plan, surface: Surface) -> Iterator[Setting]:
     if plan.quantization:
         name = quantization_name(plan.quantization, surface)
-        yield Setting("--quantization", name, "converts the weights while loading")
+        why = f"our plugin ({plugin.INSTALL})" if name == plugin.NAME else "converts the weights while loading"
+        yield Setting("--quantization", name, why)
     if plan.kv_cache_dtype != "auto":
         yield Setting("--kv-cache-dtype", plan.kv_cache_dtype, "element type of the KV cache")
 
 
 def quantization_name(quantization: str, surface: Surface) -> str:
-    """The version's name of an online quantization; raises BadInput where it has none."""
+    """The version's name of an online quantization, or that of our plugin; raises BadInput where it has none."""
     name = _QUANTIZATION_NAMES.get(quantization, quantization)
-    if name in surface.quantizations:
+    if name in surface.quantizations or (name == plugin.NAME and plugin.has_release(surface)):
         return name
     hint = f"online in this version: {', '.join(surface.online_quantizations)}"
     raise BadInput(f"vLLM {surface.version} has no quantization {quantization}", hint)
@@ -215,4 +225,5 @@ def _remarks(
     variables = tuple((name, settings.get(name, "set by the plan")) for name, _ in plan.env)
     needs = tuple(f"{r.why} ({r.source})" for r in requirements(model, surface, workload) if not r.flag)
     host = tuple(f"{n.name}={n.value} {n.why} ({n.source})" for n in environment.notes(plan, model, node, surface))
-    return variables + tuple(("", text) for text in needs + host)
+    ours = (plugin.REMARK,) if plugin.serves(model, plan) else ()
+    return variables + tuple(("", text) for text in ours + needs + host)

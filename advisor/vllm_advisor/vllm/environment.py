@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_advisor.hardware import Vendor
 from vllm_advisor.units import GIB, gib
-from vllm_advisor.vllm import backends, schemes
+from vllm_advisor.vllm import backends, plugin, schemes
 
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ def environment(plan: Plan, model: ModelSpec, node: Node, surface: Surface) -> t
 
 
 def _refuses_experts(plan: Plan, model: ModelSpec, arch: str, surface: Surface) -> bool:
-    if model.moe is None:
+    if model.moe is None or plugin.serves(model, plan):
         return False
-    scheme = schemes.scheme_of(model, plan)
+    scheme = schemes.expert_scheme(model, plan)
     return backends.aiter_refuses_experts(surface, arch, scheme, model.moe.activation, model.model_type)
 
 

@@ -1,8 +1,10 @@
 """Makes the surface of one vLLM version from its unpacked package, by reading the source and never importing it.
 
-    python -m vllm_advisor.vllm.extract DIR VERSION > surfaces/VERSION.json
+    python -m vllm_advisor.vllm.extract DIR VERSION [SURFACES]
 
-DIR is the folder `vllm` of an unpacked wheel or of an installation. A new vLLM release is this one command and a diff.
+DIR is the folder `vllm` of an unpacked wheel or of an installation. With SURFACES, the folder of the shipped surfaces,
+both of its files are written (`SURFACES/VERSION.json`, `SURFACES/more/VERSION.json`), else one document goes to stdout.
+A new vLLM release is this one command and a diff.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_advisor.errors import AdvisorError, BadInput
+from vllm_advisor.vllm import extract_kernels, extract_observability, extract_quantization
 from vllm_advisor.vllm.extract_flags import Flags, kind_of
 from vllm_advisor.vllm.source import Package, Reader, Unread
+from vllm_advisor.vllm.surface import MORE
 
 
 if TYPE_CHECKING:
@@ -66,7 +70,24 @@ def extract(package_dir: Path, version: str) -> dict[str, Any]:
         surface[name] = _readable(read, nothing)
     missing = [f"nothing read of {name}" for name in readers if not surface[name]]
     surface["deprecated_flags"] = flags.deprecated
-    return surface | {"unread": sorted({*package.problems, *flags.unread, *missing})}
+    surface |= {"unread": sorted({*package.problems, *flags.unread, *missing})}
+    return surface | _more(package, known=set(surface["unread"]))
+
+
+def _more(package: Package, known: set[str]) -> dict[str, Any]:
+    """What goes into the second file."""
+    unread: list[str] = []
+    readers: dict[str, tuple[Callable[[], Any], Any]] = {
+        "quantization_methods": (lambda: extract_quantization.read(package, unread), {}),
+        "platform_quantizations": (lambda: extract_quantization.platforms(package), {}),
+        "batch_defaults": (lambda: extract_quantization.batch_defaults(package, unread), []),
+        "log_lines": (lambda: extract_observability.log_lines(package), []),
+        "metrics": (lambda: extract_observability.metrics(package), {}),
+        "kernels": (lambda: extract_kernels.read(package), {}),
+    }
+    found = {name: _readable(read, nothing) for name, (read, nothing) in readers.items()}
+    missing = [f"nothing read of {name}" for name in readers if not found[name]]
+    return found | {"unread_more": sorted({*unread, *missing, *package.problems} - known)}
 
 
 def _readable(read: Callable[[], Any], nothing: Any) -> Any:
@@ -204,11 +225,27 @@ def _env_choices(reader: Reader, body: ast.expr) -> list[Any]:
     return []
 
 
+def write(surface: dict[str, Any], folder: Path) -> tuple[Path, Path]:
+    """Both files of a surface, as they are shipped: `VERSION.json` and `more/VERSION.json`. Raises BadInput."""
+    first, second = folder / f"{surface['version']}.json", folder / "more" / f"{surface['version']}.json"
+    more = {"version": surface["version"], **{k: v for k, v in surface.items() if k in MORE}}
+    try:
+        second.parent.mkdir(parents=True, exist_ok=True)
+        first.write_text(dumps({k: v for k, v in surface.items() if k not in MORE}), "utf-8")
+        second.write_text(dumps(more), "utf-8")
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written: {error.strerror}") from None
+    return first, second
+
+
 def dumps(surface: dict[str, Any]) -> str:
     """JSON with one flag, variable or list a line: quick to load, and a diff between versions can be read."""
     lines = []
     for key, value in surface.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, list) and value and isinstance(value[0], list | dict):
+            rows = ",\n".join(f"  {_compact(v)}" for v in value)
+            lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
+        elif isinstance(value, dict) and value:
             rows = ",\n".join(f"  {json.dumps(k)}: {_compact(v)}" for k, v in value.items())
             lines.append(f" {json.dumps(key)}: {{\n{rows}\n }}")
         else:
@@ -221,12 +258,16 @@ def _compact(value: Any) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """`python -m vllm_advisor.vllm.extract DIR VERSION`: the JSON on stdout; 2 and one line on bad input."""
-    if len(argv) != 2:
-        sys.stderr.write("usage: python -m vllm_advisor.vllm.extract DIR VERSION > surfaces/VERSION.json\n")
+    """`python -m vllm_advisor.vllm.extract DIR VERSION [SURFACES]`; 2 and one line on bad input."""
+    if len(argv) not in (2, 3):
+        sys.stderr.write("usage: python -m vllm_advisor.vllm.extract DIR VERSION [SURFACES]\n")
         return 2
     try:
-        sys.stdout.write(dumps(extract(Path(argv[0]), argv[1])))
+        surface = extract(Path(argv[0]), argv[1])
+        if len(argv) == 2:
+            sys.stdout.write(dumps(surface))
+        else:
+            write(surface, Path(argv[2]))
     except AdvisorError as error:
         sys.stderr.write(f"{error.message}\n{error.hint}\n")
         return error.exit_code

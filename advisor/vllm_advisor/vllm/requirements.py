@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _EXAMPLES = "vLLM's examples folder, which the image has and the wheel lacks"
 # Where a config was read as it was published; the catalog's own entries may be flattened or assembled.
 _AS_PUBLISHED = ("", "local", "hub")
+_DEPRECATED_METHODS = frozenset(("fbgemm_fp8", "fp_quant"))
 _TEMPLATE_SOURCE = "docs/features/tool_calling.md"
 
 
@@ -38,6 +39,7 @@ def requirements(model: ModelSpec, surface: Surface, workload: Workload) -> tupl
     """What the command must carry for this model, in the order in which it is written; remarks last."""
     found = (
         *_block_size(model),
+        *_deprecated_method(model),
         *_parsers(model, surface),
         *_repository_code(model),
         *_modalities(model, surface),
@@ -58,6 +60,15 @@ def _block_size(model: ModelSpec) -> Iterator[Requirement]:
         why = "sparse attention selects whole blocks of 128 tokens; 0.24 would take 16 from the first dense layer"
         source = "models/minimax_m3/common/sparse_attention.py (get_supported_kernel_block_sizes)"
         yield Requirement("--block-size", str(size), why, source)
+
+
+def _deprecated_method(model: ModelSpec) -> Iterator[Requirement]:
+    """Checkpoints of a method that vLLM is about to drop start only with their owner's word (0.24.0 to 0.33.0)."""
+    method = model.quantization.method
+    if method in _DEPRECATED_METHODS:
+        why = f"vLLM refuses {method} checkpoints without it, and will drop them: plan for another checkpoint"
+        source = "config/model.py:1472-1485; quantization/__init__.py (DEPRECATED_QUANTIZATION_METHODS)"
+        yield Requirement("--allow-deprecated-quantization", "", why, source)
 
 
 def _parsers(model: ModelSpec, surface: Surface) -> Iterator[Requirement]:

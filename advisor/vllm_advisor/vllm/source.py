@@ -63,7 +63,7 @@ class Module:
         elif isinstance(node, ast.FunctionDef):
             self.functions[node.name] = node
         elif isinstance(node, ast.ImportFrom):
-            base = _absolute(self.path, node)
+            base = absolute(self.path, node)
             self.imports |= {a.asname or a.name: (base, a.name) for a in node.names}
 
     def find(self, name: str) -> tuple[Module, ast.expr | ast.ClassDef] | None:
@@ -131,7 +131,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(node.orelse)
 
 
-def _absolute(path: str, node: ast.ImportFrom) -> str:
+def absolute(path: str, node: ast.ImportFrom) -> str:
     """The dotted path below the package of `from x import …`; "" for another package."""
     module = node.module or ""
     if node.level:

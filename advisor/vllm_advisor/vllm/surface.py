@@ -2,7 +2,7 @@
 
 A surface is read from that version's own source (`vllm_advisor.vllm.extract`) and shipped as JSON, so that a command
 can be checked against the version it is written for, with no vLLM in reach. What source reading could not tell is an
-`Unknown` with the reason, never a guess.
+`Unknown` with the reason, or stands in `unread`; it is never a guess.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vllm_advisor.errors import UnknownVllm
 from vllm_advisor.hardware import Unknown
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FOLDER = Path(__file__).parent / "surfaces"
+# What a recommendation does not need: kept in a second file, `surfaces/more/VERSION.json`, which costs nothing unread.
+MORE = (
+    "quantization_methods", "platform_quantizations", "batch_defaults", "log_lines", "metrics", "kernels",
+    "unread_more",
+)  # fmt: skip
 
 
 class Flag(NamedTuple):
@@ -47,11 +52,50 @@ class EnvVar(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
+class QuantizationMethod(NamedTuple):
+    """One quantization method. `min_capability` is 80 for 8.0; None: the source computes it.
+
+    `activations` are torch's types, () if unread. `online`: takes an unquantized checkpoint, quantizes `online_parts`
+    (linear, moe). `moe`, `linear`: such layers of a quantized checkpoint get its kernels; None: another class decides.
+    """
+
+    config: str
+    min_capability: int | None
+    activations: tuple[str, ...]
+    online: bool
+    checkpoint: bool
+    moe: bool | None
+    linear: bool | None
+    online_parts: tuple[str, ...] = ()
+
+
+class BatchTier(NamedTuple):
+    """Defaults of one class of cards. `when` is vLLM's own test, `memory_gib` the least memory in it, if any.
+
+    `tokens` and `seqs` by use (`llm`, `server`); a text is an expression (`2048 * world_size`).
+    """
+
+    when: str
+    memory_gib: int | None
+    tokens: Mapping[str, int | str]
+    seqs: Mapping[str, int | str]
+
+
+class LogLine(NamedTuple):
+    """One line: the event that it tells of, the file and level (`raise`: an exception), and its format string."""
+
+    event: str
+    path: str
+    level: str
+    format: str
+
+
 class Surface(NamedTuple):
     """All that one vLLM version takes. Names are vLLM's own, in the order of its source.
 
     `build` says which wheel was read (cuda, cpu). `architectures` maps an architecture to the registry's section;
     `removed_architectures` to the last version that had it. `spellings` maps every alias to the flag's full name.
+    `more` holds what the properties below are read from; None: the shipped second file, read when one is asked for.
     """
 
     version: str
@@ -75,6 +119,46 @@ class Surface(NamedTuple):
     removed_architectures: Mapping[str, str]
     deprecated_flags: Mapping[str, str]
     unread: tuple[str, ...]
+    more: Mapping[str, Any] | None = None
+
+    @property
+    def quantization_methods(self) -> Mapping[str, QuantizationMethod]:
+        """What the version says of each quantization method."""
+        return {name: _quantization(row) for name, row in self._more("quantization_methods", {}).items()}
+
+    @property
+    def platform_quantizations(self) -> Mapping[str, tuple[str, ...]]:
+        """The methods that a platform allows (`rocm`, `xpu`); a platform that is not there allows all."""
+        return {name: tuple(row) for name, row in self._more("platform_quantizations", {}).items()}
+
+    @property
+    def batch_defaults(self) -> tuple[BatchTier, ...]:
+        """The tiers of max_num_batched_tokens and max_num_seqs in source order; the first that holds counts."""
+        return tuple(BatchTier(**row) for row in self._more("batch_defaults", []))
+
+    @property
+    def metrics(self) -> Mapping[str, str]:
+        """Every metric's name (as registered) and its kind: gauge, counter, histogram, "" where it is not said."""
+        return cast("Mapping[str, str]", self._more("metrics", {}))
+
+    @property
+    def log_lines(self) -> tuple[LogLine, ...]:
+        """The lines that a reader of the start-up needs, by event."""
+        return tuple(LogLine(*row) for row in self._more("log_lines", []))
+
+    @property
+    def kernels(self) -> Mapping[str, Any]:
+        """Attention, MoE and linear kernels in their order with their gates, as extracted (`extract_kernels`)."""
+        return cast("Mapping[str, Any]", self._more("kernels", {}))
+
+    @property
+    def not_read(self) -> tuple[str, ...]:
+        """`unread`, and what was not read of the properties above."""
+        return (*self.unread, *self._more("unread_more", []))
+
+    def _more(self, name: str, nothing: Any) -> Any:
+        raw = self.more if self.more is not None else _read_more(self.version)
+        return raw[name] if raw and name in raw else nothing
 
     def __hash__(self) -> int:
         return hash((self.version, self.build))
@@ -168,9 +252,17 @@ def _read(version: str) -> Surface:
     return surface_of(raw)
 
 
+@functools.cache
+def _read_more(version: str) -> Mapping[str, Any]:
+    """The second file of a version, {} where none is shipped."""
+    path = _FOLDER / "more" / f"{version}.json"
+    return cast("Mapping[str, Any]", json.loads(path.read_bytes()) if path.is_file() else {})
+
+
 def surface_of(raw: Mapping[str, Any]) -> Surface:
     """A Surface of what `extract` returns (or of its JSON)."""
     flags = {name: Flag(name, *_row(row)) for name, row in raw["flags"].items()}
+    more = {name: raw[name] for name in MORE if name in raw}
     names = ("quantizations", "deprecated_quantizations", "online_quantizations", "kv_cache_dtypes",
              "attention_backends", "moe_backends", "linear_backends", "all2all_backends", "tokenizer_modes",
              "reasoning_parsers", "tool_parsers", "unread")  # fmt: skip
@@ -184,8 +276,14 @@ def surface_of(raw: Mapping[str, Any]) -> Surface:
         architectures={a: section for section, group in raw["architectures"].items() for a in group},
         removed_architectures=raw["removed_architectures"],
         deprecated_flags=raw["deprecated_flags"],
+        more=more or None,
         **{name: tuple(raw[name]) for name in names},
     )
+
+
+def _quantization(row: Mapping[str, Any]) -> QuantizationMethod:
+    listed = {"activations": tuple(row["activations"] or ()), "online_parts": tuple(row.get("online_parts", ()))}
+    return QuantizationMethod(**{**row, **listed})
 
 
 def _variable(name: str, kind: str, default: Any, choices: tuple[str, ...] = ()) -> EnvVar:

@@ -1,181 +1,95 @@
-"""Compare the speed model with public measurements: its median bias and error, over all and by maker of the device.
+"""Compare speed models on public measurements: ours, out of sample; our first version; a roofline; aiconfigurator.
 
-    python benchmarks/speed_anchor.py SERVING.jsonl MODELS_DIR [--predictions OUT.jsonl]
+    python benchmarks/speed_anchor.py SCORER.py SERVING.jsonl GROUPS.jsonl ROOFLINE.jsonl NAME=PREDICTIONS.jsonl …
 
-SERVING has one measurement a line (model, config, gpu, tp/pp/dp/ep, quantization, lengths, load, output_tok_s …),
-MODELS_DIR the configs that it names. The global efficiencies in `vllm_advisor.throughput.rates` are set so that the
-median bias is near 1; nothing is fitted to a row. A row whose device, config or load is unknown is counted as skipped.
+Each PREDICTIONS file is scored with the same scorer on the same rows, against the roofline's wrong pairs. Ours are from
+`benchmarks/fit_speed.py --predictions` (each fold predicted without it). `--aiconfigurator OUT` also asks NVIDIA's one
+where it is installed (0.12.0 of PyPI), for the rows that it answers: aggregated serving of a dense or MoE
+model that it knows, on H100, H200, B200 or A100; what it does not answer counts as it does for everybody.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
-import functools
 import json
-import re
-import statistics
+import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "advisor"))
-
-from vllm_advisor.catalog import gpus
-from vllm_advisor.errors import AdvisorError
-from vllm_advisor.memory.budget import budget
-from vllm_advisor.model.config import read
-from vllm_advisor.model.spec import ModelSpec, Quantization
-from vllm_advisor.plan import Plan
-from vllm_advisor.throughput.estimate import estimate
-from vllm_advisor.vllm.defaults import serve_defaults
-from vllm_advisor.vllm.surface import load
-from vllm_advisor.workload import Workload
-
-
-if TYPE_CHECKING:
-    from vllm_advisor.hardware import Node
-
+FIGURES = ("output_tok_s", "mean_tpot_ms", "mean_ttft_ms")
+SYSTEMS = {"H100": "h100_sxm", "H200": "h200_sxm", "B200": "b200_sxm", "A100-80": "a100_sxm"}
+FORMATS = {"fp8": "fp8", "nvfp4": "nvfp4"}  # linear layers; else as its own model list has them
 Row = dict[str, Any]
-_DEVICE_WORDS = re.compile(r"\s*\(.*\)")
-# A row's word for a format → our scheme, bits a weight with its scales, bits of its activations.
-_SCHEMES = {
-    "fp8": ("fp8_block", 8.03, 8),
-    "nvfp4": ("nvfp4", 4.5, 4),
-    "mxfp4": ("mxfp4", 4.25, 16),
-    "fp4": ("mxfp4", 4.25, 4),
-    "int4": ("int4", 4.16, 16),
-    "int8": ("int8", 8.03, 8),
-    "mxfp8": ("mxfp8", 8.25, 8),
-}
-_METRICS = ("output_tok_s", "mean_tpot_ms", "mean_ttft_ms")
 
 
 def main() -> int:
-    """Print bias and error; 0 always."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("serving", type=Path)
-    parser.add_argument("models", type=Path)
-    parser.add_argument("--predictions", type=Path)
+    for name in ("scorer", "serving", "groups", "roofline"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("predictions", nargs="*", metavar="NAME=FILE")
+    parser.add_argument("--aiconfigurator", type=Path, metavar="OUT", help="ask it, and write what it says here")
     args = parser.parse_args()
-    rows = [json.loads(line) for line in args.serving.read_text().splitlines() if line.strip()]
-    scored = [row for row in rows if row.get("scored", True)]
-    answers = [(row, _answer(row, args.models)) for row in scored]
-    if args.predictions:
-        args.predictions.write_text("".join(json.dumps({"id": r["id"], **a}) + "\n" for r, a in answers))
-    _report(answers)
+    named = [("roofline", args.roofline), *((n, Path(f)) for n, _, f in (p.partition("=") for p in args.predictions))]
+    if args.aiconfigurator:
+        ask(args.serving, args.aiconfigurator)
+        named.append(("aiconfigurator", args.aiconfigurator))
+    print(f"{'':16} answered configurations hard(right/n) concurrency  output%  TPOT%  TTFT%  covers  factor")
+    for name, file in named:
+        print(line(name, scored(args, file)))
     return 0
 
 
-def _answer(row: Row, models: Path) -> Row:
+def scored(args: argparse.Namespace, file: Path) -> Row:
+    command = [sys.executable, args.scorer, args.serving, args.groups, file, "--json", "--against", args.roofline]
+    found: Row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+def line(name: str, found: Row) -> str:
+    """One model's figures in one line."""
+    settings, hard, interval = found["ranking_by_setting"], found["hard_pairs"], found["interval"]
+    sizes = "  ".join(f"{_shown(found['size'].get(f, {}).get('median_ape')):>6}" for f in FIGURES)
+    return (
+        f"{name:16} {found['answered']:8} {found['ranking_of_configurations']['pairwise']:14} "
+        f"{_shown(hard['right']):>9}/{hard['n']:<5} {settings.get('concurrency', {}).get('pairwise', 0):11}  {sizes}  "
+        f"{_shown(interval['covers']):>6}  {_shown(interval['median_factor']):>6}"
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def ask(serving: Path, out: Path) -> None:
+    """Predictions of aiconfigurator's own command line, one row at a time; a row that it refuses is unsupported."""
+    with out.open("w", encoding="utf-8") as file:
+        for text in serving.read_text(encoding="utf-8").splitlines():
+            row = json.loads(text)
+            if row.get("scored", True):
+                file.write(json.dumps({"id": row["id"], **_asked(row)}) + "\n")
+
+
+def _asked(row: Row) -> Row:
+    from aiconfigurator.cli.api import cli_estimate  # noqa: PLC0415  only where it is installed
+
+    system = SYSTEMS.get(row.get("gpu_norm") or "")
+    if not system or not (row.get("isl") and row.get("osl") and row.get("concurrency") and row.get("tp")):
+        return {"unsupported": "no such system, or no lengths, load or TP"}
     try:
-        return _predict(row, models)
-    except (AdvisorError, KeyError, TypeError, OSError) as e:
-        return {"unsupported": f"{type(e).__name__}: {e}"[:200]}
-
-
-def _predict(row: Row, models: Path) -> Row:
-    model = _as_served(_model(models / row["config"]), str(row.get("quantization") or "").lower())
-    sizes = [int(row.get(key) or 1) for key in ("tp", "pp", "dp")]
-    world = sizes[0] * sizes[1] * sizes[2]
-    node = _node(row["gpu"], max(world, int(row.get("gpu_count") or 1)))
-    surface = load("0.24.0")
-    workload = _workload(row)
-    defaults = serve_defaults(surface, node)
-    plan = Plan(
-        model.name,
-        kv_cache_dtype="fp8" if str(row.get("kv_cache_dtype")).startswith("fp8") else "auto",
-        tensor_parallel_size=sizes[0],
-        pipeline_parallel_size=sizes[1],
-        data_parallel_size=sizes[2],
-        enable_expert_parallel=bool(row.get("ep_on")) and model.is_moe,
-        max_model_len=min(model.max_position or 8192, workload.input_tokens + workload.output_tokens + 256),
-        max_num_seqs=defaults.max_num_seqs,
-        max_num_batched_tokens=defaults.max_num_batched_tokens,
-    )
-    e = estimate(model, plan, budget(model, plan, node, surface), node, surface, workload)
-    return {
-        "output_tok_s": e.output_tok_s.mid,
-        "output_tok_s_low": e.output_tok_s.low,
-        "output_tok_s_high": e.output_tok_s.high,
-        "total_tok_s": e.total_tok_s.mid,
-        "mean_tpot_ms": e.tpot_ms.mid,
-        "mean_ttft_ms": e.ttft_ms.mid,
-        "bound": e.bound,
-    }
-
-
-def _workload(row: Row) -> Workload:
-    """Nominal lengths where the real ones are not stated; an unlimited rate is all prompts at once."""
-    rate = row.get("request_rate")
-    limited = float(rate) if isinstance(rate, (int, float)) else None
-    together = row.get("concurrency") or (row.get("num_prompts") if limited is None else 256)
-    return Workload(
-        input_tokens=int(row.get("mean_isl_actual") or row["isl"]),
-        output_tokens=int(row.get("mean_osl_actual") or row["osl"]),
-        concurrency=int(together),
-        request_rate=None if row.get("concurrency") else limited,
-    )
-
-
-@functools.cache
-def _model(path: Path) -> ModelSpec:
-    return read(json.loads(path.read_text()), name=path.stem)
-
-
-@functools.cache
-def _as_served(model: ModelSpec, words: str) -> ModelSpec:
-    """The checkpoint in the row's format, where the config is that of the unquantized base model."""
-    known = next((value for key, value in _SCHEMES.items() if key in words), None)
-    if known is None or model.quantization.scheme != "bf16":
-        return model
-    scheme, bits, activations = known
-    groups = tuple(
-        replace(g, bytes=int(g.params * bits / 8), bits=int(bits)) if g.quantizable else g for g in model.weights
-    )
-    quantization = Quantization(scheme, scheme, int(bits), activations)
-    return replace(model, weights=groups, quantization=quantization)
-
-
-@functools.cache
-def _node(name: str, devices: int) -> Node:
-    """The device in catalog words, its asides in brackets dropped; as many as one machine holds, more as machines."""
-    bare = _DEVICE_WORDS.sub("", name).strip()
-    try:
-        return gpus.node(f"{devices}x{bare}")
-    except AdvisorError:
-        return gpus.node(f"{-(-devices // 8)}x8x{bare}")
-
-
-def _report(answers: list[tuple[Row, Row]]) -> None:
-    skipped = collections.Counter(a["unsupported"] for _, a in answers if "unsupported" in a)
-    print(f"rows {len(answers)}, answered {len(answers) - skipped.total()}")
-    for reason, n in skipped.most_common(8):
-        print(f"  skipped {n}: {reason}")
-    for metric in _METRICS:
-        for label, wanted in (("all", ""), ("nvidia", "sm"), ("amd", "gfx")):
-            _line(metric, label, [p for p in _pairs(answers, metric) if p[2].startswith(wanted)])
-
-
-def _pairs(answers: list[tuple[Row, Row]], metric: str) -> list[tuple[float, float, str]]:
-    """(measured, predicted, architecture) of the rows that have both."""
-    return [
-        (row[metric], a[metric], _node(row["gpu"], 1).gpu.arch) for row, a in answers if row.get(metric) and metric in a
-    ]
-
-
-def _line(metric: str, label: str, pairs: list[tuple[float, float, str]]) -> None:
-    if not pairs:
-        return
-    bias = statistics.median(p / m for m, p, _ in pairs)
-    error = statistics.median(abs(p / m - 1) * 100 for m, p, _ in pairs)
-    within = statistics.fmean(0.5 <= p / m <= 2 for m, p, _ in pairs)
-    print(
-        f"{metric:13} {label:7} n {len(pairs):4}  bias {bias:5.2f}  median error {error:5.1f} %  within x2 {within:.2f}"
-    )
+        found = cli_estimate(
+            row["model"], system, backend_name="vllm", isl=int(row["isl"]), osl=int(row["osl"]),
+            batch_size=max(1, int(row["concurrency"]) // int(row.get("dp") or 1)), tp_size=int(row["tp"]),
+            pp_size=int(row.get("pp") or 1), attention_dp_size=int(row.get("dp") or 1),
+            gemm_quant_mode=FORMATS.get(row.get("quant_norm") or ""),
+        )  # fmt: skip
+    except Exception as error:  # noqa: BLE001  whatever it refuses, the next row is asked
+        return {"unsupported": f"{type(error).__name__}: {error}"[:200]}
+    tpot, ttft = float(found.tpot), float(found.ttft)
+    rate = 1000 * int(row["concurrency"]) * row["osl"] / (ttft + row["osl"] * tpot)
+    return {"mean_tpot_ms": tpot, "mean_ttft_ms": ttft, "output_tok_s": rate}
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 
 _NOT_READ = ("embedding", "vision", "audio", "mtp")  # looked up by row, or not part of a decode step
 _DENSE = ("experts",)
+# Tokens that a sparse indexer leaves to attend to: index_topk of DeepSeek-V3.2's and GLM-5's configurations.
+_SPARSE_TOKENS = 2048
+# Prefill expands latents to heads of 192 + 128 elements; decode multiplies latents of 576 twice (DeepSeek-V3's config).
+_EXPANDED_MLA = (192 + 128) / (2 * 576)
+# Operations of a prompt's token for each element of a recurrent state: decay, outer product, read-out (an estimate).
+_OPERATIONS_A_STATE = 8
 
 
 class Work(NamedTuple):
     """One rank, all pipeline stages together. Bytes, parameters (two operations each a token), and attention.
 
     `windows`: (bytes a token of context, window or 0) of the layers with a window. `attention`: operations a token of
-    query and token of context. `attention_windows`: the same, with its window.
+    query and token of context. `attention_windows`: the same, with its window. `prefill_attention` is what prefill
+    needs instead of `attention` (MLA expands its latents there); `recurrent`: operations a token of linear attention.
     """
 
     dense_bytes: float
@@ -37,6 +44,8 @@ class Work(NamedTuple):
     state_bytes: float
     attention: float
     attention_windows: tuple[tuple[float, int], ...]
+    prefill_attention: float = 0.0
+    recurrent: float = 0.0
 
     def context_bytes(self, length: float) -> float:
         """KV bytes that one decoding request reads at a context of `length` tokens, state read and written."""
@@ -46,8 +55,15 @@ class Work(NamedTuple):
         return total
 
     def attention_operations(self, length: float) -> float:
-        """Operations of attention for one query token at a context of `length` tokens."""
-        total = self.attention * length
+        """Operations of attention for one decoded token at a context of `length` tokens."""
+        return self._attend(self.attention, length)
+
+    def prefill_operations(self, length: float) -> float:
+        """The same for a token of a prompt, linear attention included."""
+        return self._attend(self.prefill_attention, length) + self.recurrent
+
+    def _attend(self, each: float, length: float) -> float:
+        total = each * length
         for per_token, window in self.attention_windows:
             total += per_token * min(length, window)
         return total
@@ -58,22 +74,40 @@ def work(key: Identity[ModelSpec], sharding: Sharding, kv_dtype: str, dcp: int) 
     """The coefficients of a model under a sharding and a KV dtype; `dcp` ranks share the sequence in decode."""
     model, tp = key.value, sharding.tensor_parallel
     sparse = any(c.kind == "indexer" for c in model.caches)
-    per_layer = [
-        (c, pages.token_bytes(c, kv_dtype, tp, sparse=sparse) * len(c.layers), _attention(c, tp)) for c in model.caches
-    ]
-    read = [g for g in model.weights if g.role not in _NOT_READ]
-    dense, experts = _split(read, model, sharding)
+    layers = [_layers(c, tp, kv_dtype, sparse=sparse) for c in model.caches]
+    dense, experts = _split([g for g in model.weights if g.role not in _NOT_READ], model, sharding)
     return Work(
         dense_bytes=dense[0] + _tied_head(model, sharding, size=2),
         expert_bytes=experts[0],
         dense_params=dense[1] + _tied_head(model, sharding, size=1),
         expert_params=experts[1],
-        kv_bytes=sum(b for c, b, _ in per_layer if not c.window) / dcp,
-        windows=tuple((b, c.window) for c, b, _ in per_layer if c.window),
-        state_bytes=sum(pages.state_bytes(c, tp) * len(c.layers) for c in model.caches),
-        attention=sum(a for c, _, a in per_layer if not c.window),
-        attention_windows=tuple((a, c.window) for c, _, a in per_layer if c.window),
+        kv_bytes=sum(g.read for g in layers if not g.window) / dcp,
+        windows=tuple((g.read, g.window) for g in layers if g.window),
+        state_bytes=sum(g.state for g in layers),
+        attention=sum(g.decode for g in layers if not g.window),
+        attention_windows=tuple((g.decode, g.window) for g in layers if g.window),
+        prefill_attention=sum(g.prefill for g in layers if not g.window),
+        recurrent=sum(g.state for g in layers) / 2 * _OPERATIONS_A_STATE,
     )
+
+
+class _Layers(NamedTuple):
+    """One cache group on a rank, all its layers: bytes read a token, window (0: none), operations, bytes of state."""
+
+    read: float
+    window: int
+    decode: float
+    prefill: float
+    state: float
+
+
+def _layers(c: CacheGroup, tp: int, kv_dtype: str, *, sparse: bool) -> _Layers:
+    read = pages.token_bytes(c, kv_dtype, tp, sparse=sparse) * len(c.layers)
+    chosen = sparse and c.kind in ("mla", "full")
+    operations = _attention(c, tp)
+    expanded = _EXPANDED_MLA if c.kind == "mla" and not chosen else 1.0
+    state = pages.state_bytes(c, tp) * len(c.layers)
+    return _Layers(read, _SPARSE_TOKENS if chosen else c.window, operations, operations * expanded, state)
 
 
 def _split(

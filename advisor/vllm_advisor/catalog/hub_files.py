@@ -22,6 +22,7 @@ CONFIG = "config.json"
 QUANTIZATION = "hf_quant_config.json"
 MAX_BYTES = 8 << 20
 _MAX_LISTED = 2000
+_MODEL = "models--"  # before the repository's name in the cache
 _SUFFIX_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-\d+-of-(?P<of>\d+)\.safetensors")
@@ -70,6 +71,25 @@ def read_json(path: Path, shown: str, home: Path | None = None) -> dict[str, Any
     return found
 
 
+def folders(start: str) -> tuple[tuple[str, bool], ...]:
+    """Folders whose path begins as typed, hidden ones left out, each with whether it holds a config.json.
+
+    `~` is the home folder, and stays written so. () where nothing can be listed.
+    """
+    above, _, begin = start.rpartition("/")
+    try:
+        with os.scandir(Path(f"{above}/" if above or start.startswith("/") else ".").expanduser()) as entries:
+            names = sorted(e.name for e in islice(entries, _MAX_LISTED) if _is_open_folder(e, begin))
+    except (OSError, RuntimeError, ValueError):
+        return ()
+    paths = (start[: len(start) - len(begin)] + name for name in names)
+    return tuple((path, (Path(path).expanduser() / CONFIG).is_file()) for path in paths)
+
+
+def _is_open_folder(entry: os.DirEntry[str], begin: str) -> bool:
+    return entry.name.startswith(begin) and not (entry.name.startswith(".") and not begin) and entry.is_dir()
+
+
 def is_complete(folder: Path) -> bool:
     """Whether the safetensors files tell the whole size: an index is there, or no shard of a series is missing.
 
@@ -102,10 +122,21 @@ def cached(repository: str, revision: str | None) -> Path | None:
     cache = cache_folder()
     if cache is None:
         return None
-    home = cache / f"models--{repository.replace('/', '--')}"
+    home = cache / f"{_MODEL}{repository.replace('/', '--')}"
     commit = revision if revision and _COMMIT.fullmatch(revision) else _commit(home / "refs" / (revision or "main"))
     snapshot = home / "snapshots" / commit if commit else None
     return snapshot if snapshot and (snapshot / CONFIG).exists() else None
+
+
+def kept() -> tuple[str, ...]:
+    """The repositories of which the cache holds a config.json at `main`, sorted; the network is not asked."""
+    cache = cache_folder()
+    try:
+        found = sorted(entry.name for entry in islice(os.scandir(cache), _MAX_LISTED)) if cache else []
+    except OSError:
+        return ()
+    names = (name.removeprefix(_MODEL).replace("--", "/", 1) for name in found if name.startswith(_MODEL))
+    return tuple(name for name in names if cached(name, None))
 
 
 def _commit(ref: Path) -> str | None:

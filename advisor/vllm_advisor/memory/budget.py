@@ -210,6 +210,7 @@ def _limits(plan: Plan, rank: _Rank, pool: kv.Pool, case: _Case) -> list[str]:
         _free_limit(case.gpu, rank),
         _room_limit(rank),
         _host_limit(case.gpu, rank),
+        _given_limit(case.gpu, plan, rank),
         _request_limit(plan, rank, pool),
         _state_limit(plan, pool) if case.era.limits_states else "",
     )
@@ -242,6 +243,17 @@ def _host_limit(gpu: Gpu, rank: _Rank) -> str:
     return (
         f"weights {gib(taken.weights)} and a KV cache of {gib(rank.left.mid)} exceed {gib(gpu.memory_bytes)} of host "
         "memory"
+    )
+
+
+def _given_limit(gpu: Gpu, plan: Plan, rank: _Rank) -> str:
+    """A KV cache of a given size is allocated as asked, beside all else: nothing but the device bounds it."""
+    if gpu.vendor is Vendor.CPU or plan.kv_cache_memory_bytes is None or rank.requested <= gpu.memory_bytes:
+        return ""
+    others = rank.requested - plan.kv_cache_memory_bytes
+    return (
+        f"a KV cache of {gib(plan.kv_cache_memory_bytes)} beside {gib(others)} for weights, activations and libraries "
+        f"exceeds the device's {gib(gpu.memory_bytes)}"
     )
 
 

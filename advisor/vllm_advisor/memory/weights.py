@@ -11,7 +11,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, NamedTuple
 
+from vllm_advisor.memory import widths
 from vllm_advisor.memory.stages import partition, stages
+from vllm_advisor.vllm import plugin
 from vllm_advisor.vllm.backends import moe
 from vllm_advisor.vllm.schemes import aiter_experts
 
@@ -36,6 +38,7 @@ ONLINE_BITS = {
     "mxfp8": 8.25,
     "int8_per_channel_weight_only": 8.0,
     "mxfp4": 4.25,
+    plugin.NAME: 4.25,
     "nvfp4_per_token": 4.5,
     "experts_int8": 8.0,
     "bitsandbytes": 4.0 + (8 + 32 / 256) / 64,  # nf4: an 8-bit maximum for 64 elements, a float32 for 256 of those
@@ -48,6 +51,8 @@ _FUSED_MLP = ("jamba",)  # models/jamba.py JambaMLP is an expert layer of one ex
 _RESERVED, _REPACKING = int(0.07 * (1 << 30)), 0.03
 Tile = tuple[int, int]
 _NO_TILE: Tile = (1, 1)
+# Our plugin keeps an int32 exponent a row of a weight that folds into FP8 (vllm_mx_kernels/mxfp4.py fold).
+_ROW_EXPONENT = 4
 # Tiles that MXFP4 experts are padded to by the kernel that takes them, (hidden, intermediate of a rank):
 # fused_moe/oracle/mxfp4.py mxfp4_round_up_hidden_size_and_intermediate_size. Triton's Hopper layout pads further: both
 # sides of gpt-oss as H200 start-ups of 0.22 printed (34.38 GiB at TP2), 2,880 as it is in 0.11 (64.38 at TP1).
@@ -68,6 +73,7 @@ class Sharding(NamedTuple):
     `expert_split` ranks slice each expert: TP × DP, since without expert parallelism vLLM runs tensor parallelism over
     all data-parallel ranks inside an expert layer (fused_moe/config.py flatten_tp_across_dp_and_pcp).
     `parts`: layers of each stage, () for even ones. `kept_twice`: the part of 4-bit experts that is held in two forms.
+    `row_bytes`: what our plugin keeps beside each row of a 4-bit weight.
     """
 
     tensor_parallel: int
@@ -78,6 +84,7 @@ class Sharding(NamedTuple):
     tile: Tile = _NO_TILE
     parts: tuple[int, ...] = ()
     kept_twice: float = 0.0
+    row_bytes: int = 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -149,7 +156,10 @@ def rank_bytes(group: WeightGroup, model: ModelSpec, sharding: Sharding) -> floa
     """Bytes of all layers of a group on one rank."""
     fused = group.role == "experts" or (group.role == "mlp" and model.model_type in _FUSED_MLP)
     tower = group.role == "vision" and model.architecture.startswith("Qwen")  # their towers take the method too
-    stored = online_bytes(group, sharding.online, fused=fused, tower=tower)
+    if sharding.online == plugin.NAME or sharding.row_bytes:
+        stored = _by_plugin(group, model, sharding)
+    else:
+        stored = online_bytes(group, sharding.online, fused=fused, tower=tower)
     if group.sharding == "vocab":
         return stored * _padded(model.vocab_size, _VOCABULARY_PADDING) / sharding.tensor_parallel
     if group.sharding == "kv":
@@ -171,6 +181,24 @@ def online_bytes(group: WeightGroup, method: str | None, *, fused: bool | None =
     return group.params * bits / 8 if bits and converts else float(group.bytes)
 
 
+def _by_plugin(group: WeightGroup, model: ModelSpec, sharding: Sharding) -> float:
+    """Bytes under our plugin: towers stay, and so does a group of which one input does not split into its blocks.
+
+    Only that one layer of the group would stay in 16 bits, so this is the most that it can be. A row's exponent is
+    counted for rows of the group's mean length.
+    """
+    split = 1 if sharding.expert_ranks > 1 else sharding.expert_split
+    inputs = widths.inputs(group, model, sharding.tensor_parallel, split)
+    stays = group.role in _TOWERS or any(width % plugin.BLOCK for width in inputs)
+    stored = float(group.bytes) if stays else online_bytes(group, sharding.online)
+    packed = group.bits == 4 or stored < group.bytes
+    rows = group.params / widths.mean_row(group, model) if packed and model.hidden_size else 0.0
+    return stored + rows * sharding.row_bytes
+
+
+_TOWERS = ("vision", "audio")
+
+
 def _expert_share(model: ModelSpec, sharding: Sharding) -> float:
     """The part of the experts that one rank holds: whole ones under EP, a slice of each otherwise."""
     experts = model.moe.num_experts if model.moe else 0
@@ -190,15 +218,17 @@ def _tile_padding(model: ModelSpec, sharding: Sharding, split: int) -> float:
 
 def sharding(model: ModelSpec, plan: Plan, gpu: Gpu, surface: Surface) -> Sharding:
     """How this plan spreads the checkpoint on these devices."""
+    ours = plugin.serves(model, plan)
     return Sharding(
         plan.tensor_parallel_size,
         plan.pipeline_parallel_size,
         plan.expert_parallel_size,
-        plan.quantization,
+        None if ours and not plugin.converts(model, plan) else plan.quantization,
         plan.tensor_parallel_size * plan.data_parallel_size,
-        _tile(model, plan, gpu, surface) if model.moe and model.quantization.scheme == "mxfp4" else _NO_TILE,
+        _NO_TILE if ours else _tile(model, plan, gpu, surface),
         partition(plan),
         _copies(model, plan, gpu) if model.quantization.scheme == "nvfp4" and not surface.at_least(0, 12) else 0.0,
+        _ROW_EXPONENT if ours and plugin.uses_fp8(gpu.arch) else 0,
     )
 
 
@@ -216,11 +246,13 @@ def _copies(model: ModelSpec, plan: Plan, gpu: Gpu) -> float:
 
 
 def _tile(model: ModelSpec, plan: Plan, gpu: Gpu, surface: Surface) -> Tile:
+    if model.moe is None or model.quantization.scheme != "mxfp4":
+        return _NO_TILE
     kernel = moe(
         surface,
         gpu.arch,
         model.quantization.scheme,
-        model.moe.activation if model.moe else "silu",
+        model.moe.activation,
         aiter=aiter_experts(plan),
         expert_parallel=plan.enable_expert_parallel,
         model_type=model.model_type,

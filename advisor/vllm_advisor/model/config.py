@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from vllm_advisor.errors import BadInput, UnsupportedModel
 from vllm_advisor.model.defaults import ALWAYS, NESTED
 from vllm_advisor.model.fields import MAX_LAYERS, MAX_POSITIONS, Fields
+from vllm_advisor.model.parts import with_parts
 from vllm_advisor.model.quantization import Recipe, read_recipe
 from vllm_advisor.model.sheet import Sheet, weigh
 from vllm_advisor.model.spec import ModelSpec
@@ -165,17 +166,30 @@ def _spec(
         weights=weights,
         intermediate_size=_intermediate(text),
         moe=sheet.moe,
-        quantization=recipe.quantization,
+        quantization=with_parts(recipe, sheet.tensors),
         tied_embeddings=not any(g.role == "lm_head" for g in weights) and bool(weights),
         modalities=_modalities(config),
         mtp_layers=sheet.mtp_layers,
         unknowns=tuple(dict.fromkeys(sheet.unknowns)),
         provenance=provenance,
         source=source,
+        tower_widths=sheet.tower_widths,
+        bidirectional_images=_bidirectional_images(config, text),
     )
 
 
 _HEADED = frozenset(("full", "sliding", "chunked"))
+
+
+def _bidirectional_images(config: Fields, text: Fields) -> bool:
+    """As transformers_utils/model_arch_config_convertor.py decides it: :344-366, Gemma 4 :781-788."""
+    if not _modalities(config):
+        return False
+    outer = config.text("model_type")
+    return outer in _PREFIX_MODELS or text.raw("use_bidirectional_attention") == "vision"
+
+
+_PREFIX_MODELS = frozenset(("bagel", "gemma3", "molmo2", "moondream3", "paligemma"))
 
 
 def _kv_heads(text: Fields, q: int) -> int:

@@ -27,6 +27,7 @@ ALWAYS: Mapping[str, Mapping[str, object]] = {
     "gemma3_text": _GEMMA3,
     "gemma3n_text": {"num_key_value_heads": 2, "head_dim": 256, "sliding_window": 512},
     "gemma4_text": {"head_dim": 256, "sliding_window": 512},
+    "gemma4_unified_text": {"use_bidirectional_attention": "vision"},
     "cohere2": {"sliding_window": 4096},
     "qwen3": {"head_dim": 128},
     "qwen3_vl_text": {"head_dim": 128},

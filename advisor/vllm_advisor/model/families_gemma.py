@@ -58,9 +58,8 @@ def _gemma4_mlp(s: Sheet, f: Fields, first_shared: int) -> None:
     if not f.flag("enable_moe_block"):
         return
     n, k = routed(f, "num_experts"), f.count("top_k_experts", "num_experts_per_tok", high=1 << 14)
-    e = Experts(
-        n, k, f.count("moe_intermediate_size", "expert_intermediate_size"), path="moe", gate="router", activation="gelu"
-    )
+    size = f.count("moe_intermediate_size", "expert_intermediate_size")
+    e = Experts(n, k, size, path="moe", gate="router", activation="gelu_tanh")
     experts(s, s.layers, e)
     norms(s, s.layers, 3)
     s.vector("router", s.hidden + n, s.layers)

@@ -87,7 +87,7 @@ _ALIASES: Mapping[str, str] = {
     "fbgemm-fp8": "fbgemm_fp8", "gpt-oss-mxfp4": "mxfp4", "modelopt-fp4": "modelopt", "modelopt-mxfp8": "modelopt",
     "modelopt-mixed": "modelopt", "deepseek-v4-fp8": "fp8", "auto-awq": "awq", "awq-marlin": "awq", "auto-gptq": "gptq",
     "gptq-marlin": "gptq", "compressed-sparse": "compressed-tensors", "experts-int8": "experts_int8",
-    "inc": "auto-round", "intel/auto-round": "auto-round", "bnb": "bitsandbytes",
+    "inc": "auto-round", "intel/auto-round": "auto-round", "bnb": "bitsandbytes", "advisor-mxfp4": "advisor_mxfp4",
 }  # fmt: skip
 
 
@@ -230,6 +230,10 @@ def _mxfp4(_q: Fields, _text: Fields) -> Read:
     return None, [(EXPERTS, MXFP4)], ()
 
 
+def _advisor_mxfp4(_q: Fields, _text: Fields) -> Read:
+    return MXFP4, [], ()  # what stays in 16 bits is in `ignore` (vllm_mx_kernels/checkpoint_plan.py)
+
+
 def _quark(q: Fields, _text: Fields) -> Read:
     glob = q.sub("global_quant_config")
     weight = glob.raw("weight") if glob else q.raw("weight")
@@ -269,4 +273,5 @@ _READERS: Mapping[str, Callable[[Fields, Fields], Read]] = {
     "fp8": _fp8, "fbgemm_fp8": _fbgemm, "awq": _awq, "gptq": _gptq, "auto-round": _auto_round, "modelopt": _modelopt,
     "compressed-tensors": _compressed_tensors, "mxfp4": _mxfp4, "quark": _quark, "bitsandbytes": _bitsandbytes,
     "torchao": _torchao, "experts_int8": _experts_int8, "mxfp8": _mxfp8,
+    "advisor_mxfp4": _advisor_mxfp4,
 }  # fmt: skip

@@ -43,7 +43,7 @@ class Tensor(NamedTuple):
 class Sheet:
     """What a family's reader fills: tensors, caches, experts, and what it could not tell."""
 
-    __slots__ = ("_draft", "caches", "hidden", "layers", "moe", "mtp_layers", "tensors", "unknowns")
+    __slots__ = ("_draft", "caches", "hidden", "layers", "moe", "mtp_layers", "tensors", "tower_widths", "unknowns")
 
     def __init__(self, hidden: int, layers: int) -> None:
         self.hidden = hidden
@@ -53,6 +53,7 @@ class Sheet:
         self.unknowns: list[str] = []
         self.moe: Moe | None = None
         self.mtp_layers = 0
+        self.tower_widths: tuple[int, ...] = ()
         self._draft = False
 
     def linear(  # noqa: PLR0917  a family reads as a table, one row a layer

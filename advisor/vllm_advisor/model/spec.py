@@ -110,6 +110,9 @@ class Quantization:
     (vLLM's names). `scheme` is our one vocabulary over all of them:
     bf16, fp8_tensor, fp8_channel, fp8_block, int8, int4, nvfp4, mxfp4, mxfp8, nvfp4_mixed, other.
     `activation_bits`: 16 is weight-only. `block`: (n, k) of a 2-D block scale. `ignored`: module patterns left as is.
+    `linear_schemes`: of the decoder's linear layers, that of most layers first, where they are not all in `scheme`;
+    bf16 where none is quantized. `expert_scheme`: of the experts, "" where it is `scheme`. Both know two forms more:
+    int4_g32 (a scale for 32 weights), nvfp4_w4a16 (activations stay in 16 bits).
     """
 
     method: str = "none"
@@ -120,6 +123,8 @@ class Quantization:
     block: tuple[int, int] | None = None
     kv_cache_dtype: str | None = None
     ignored: tuple[str, ...] = ()
+    linear_schemes: tuple[str, ...] = ()
+    expert_scheme: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,8 @@ class ModelSpec:
     is not empty, memory answers "cannot tell". `provenance` is verbatim, assembled, derived-quant, local or hub;
     `exact_weight_bytes` comes from a safetensors index or headers. `siblings` name other checkpoints of the same base
     model as (repository, scheme). `mtp_layers` are multi-token-prediction draft layers in the files.
+    `tower_widths`: inputs of the vision tower's linear layers that an online quantization converts, before TP splits
+    them. `bidirectional_images`: tokens of an image see each other in both directions (vLLM's `is_mm_prefix_lm`).
     """
 
     name: str
@@ -156,6 +163,8 @@ class ModelSpec:
     unknowns: tuple[str, ...] = ()
     provenance: str = ""
     source: str = ""
+    tower_widths: tuple[int, ...] = ()
+    bidirectional_images: bool = False
 
     @property
     def params(self) -> int:

@@ -14,7 +14,7 @@ from vllm_advisor.model.defaults import TOWERS as TOWER_DEFAULTS
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from vllm_advisor.model.fields import Fields
     from vllm_advisor.model.sheet import Sheet
@@ -66,6 +66,32 @@ def add_towers(s: Sheet, config: Fields) -> None:
         tower = tower.over(TOWER_DEFAULTS.get(kind, {}))
         sharding = "replicated" if kind in REPLICATED else "column"
         s.vector(role, reader(tower, inner, s.hidden), (), sharding)
+        s.tower_widths = tuple(sorted({*s.tower_widths, *_converted(kind, tower)}))
+
+
+def _converted(kind: str, tower: Fields) -> Iterator[int]:
+    """Input widths of the tower's linear layers that `--quantization` converts while loading.
+
+    SigLIP leaves its feed-forward layers alone, and Gemma 4 its whole tower, unless their sizes are multiples of 64
+    (models/siglip.py:421-428, gemma4_mm.py:102-120); towers that transformers runs, and Llama 4's
+    (mllama4.py:769-775), get no quantization at all.
+    """
+    if kind in _NEVER_CONVERTED:
+        return
+    widths = {key: tower.count(key, default=0, low=0) for key in _WIDTH_KEYS}
+    regular = widths["hidden_size"] % 64 == 0 and widths["intermediate_size"] % 64 == 0
+    if kind == "gemma4_vision" and not regular:
+        return
+    if kind == "siglip_vision_model" and not regular:
+        widths["intermediate_size"] = 0
+    yield from (width for width in widths.values() if width)
+
+
+_NEVER_CONVERTED = frozenset(("llama4_vision_model", "qwen2_audio_encoder", "qwen2_5_omni_audio_encoder"))
+_WIDTH_KEYS = (
+    "hidden_size", "intermediate_size", "embed_dim", "out_hidden_size", "vt_hidden_size", "vt_intermediate_size",
+    "qkv_hidden_size", "projection_intermediate_size",
+)  # fmt: skip
 
 
 def _positions(t: Fields, default_patch: int = 14) -> tuple[int, int]:

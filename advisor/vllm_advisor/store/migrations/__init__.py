@@ -1,0 +1,1 @@
+"""Alembic's scripts: one module a schema, in `versions`."""

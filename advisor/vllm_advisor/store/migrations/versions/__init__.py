@@ -1,0 +1,1 @@
+"""One module a schema, named after its revision; a released one never changes."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from vllm_advisor.errors import UsageError
 from vllm_advisor.hardware import Unknown, Vendor
 from vllm_advisor.model.kv import kv_bytes_per_token, state_bytes
 from vllm_advisor.plan import Plan
 from vllm_advisor.units import GIB
-from vllm_advisor.vllm import backends, environment
+from vllm_advisor.vllm import archs, backends, environment, plugin
 from vllm_advisor.vllm.defaults import serve_defaults
 from vllm_advisor.vllm.requirements import required_block_size
 from vllm_advisor.workload import Objective
@@ -41,7 +42,7 @@ class Restrictions(NamedTuple):
     """What the user fixed; None: free. `use_all` keeps only plans that use every device of the node.
 
     `offline_llm`: the plan is for `vllm.LLM` in one process, which has other batch defaults, no data parallelism and
-    one node.
+    one node. `allow_plugin`: our own quantization may be proposed, which the server's environment has to have.
     """
 
     quantization: str | None = None
@@ -57,6 +58,7 @@ class Restrictions(NamedTuple):
     siblings: bool = True
     use_all: bool = False
     offline_llm: bool = False
+    allow_plugin: bool = False
 
 
 class Layout(NamedTuple):
@@ -77,7 +79,7 @@ def candidates(
     for model in checkpoints:
         placed = [_sized(facts, model, layout, restrictions) for layout in layouts(facts, model, restrictions)]
         for quantization in _quantizations(facts, model, restrictions):
-            for kv_cache_dtype in _kv_cache_dtypes(facts, restrictions):
+            for kv_cache_dtype in _kv_cache_dtypes(facts, model, restrictions):
                 for plan in placed:
                     yield _with_formats(plan, facts, model, quantization, kv_cache_dtype), model
 
@@ -138,15 +140,28 @@ def _dcp(layout: Layout, model: ModelSpec) -> int:
 def _quantizations(facts: Facts, model: ModelSpec, restrictions: Restrictions) -> tuple[str | None, ...]:
     online = tuple(name for name, _ in backends.online_quantizations(facts.vllm, facts.node.gpu.arch, model))
     wanted = restrictions.quantization
+    if wanted == plugin.NAME and not restrictions.allow_plugin:
+        raise UsageError(f"{plugin.NAME} is our plugin and no part of vLLM", f"--allow-plugin, and {plugin.INSTALL}")
     if wanted is None:
-        return (None, *online)
+        return (None, *online, *_ours(facts, model, restrictions))
     return (None,) if wanted in ("none", model.quantization.method, model.quantization.scheme) else (wanted,)
 
 
-def _kv_cache_dtypes(facts: Facts, restrictions: Restrictions) -> tuple[str, ...]:
+def _ours(facts: Facts, model: ModelSpec, restrictions: Restrictions) -> tuple[str, ...]:
+    """Our plugin, where it was allowed and has something to do."""
+    offered = restrictions.allow_plugin and plugin.takes(model)
+    return (plugin.NAME,) if offered and not plugin.refusal(facts.vllm, facts.node.gpu.arch, model) else ()
+
+
+def _kv_cache_dtypes(facts: Facts, model: ModelSpec, restrictions: Restrictions) -> tuple[str, ...]:
+    """`auto` is what the checkpoint asks for; where that is quantized and the device has no FP8, 16 bits beside it."""
     if restrictions.kv_cache_dtype:
         return (restrictions.kv_cache_dtype,)
-    return ("auto",) if facts.node.gpu.vendor is Vendor.CPU else ("auto", "fp8")
+    gpu = facts.node.gpu
+    if gpu.vendor is Vendor.CPU:
+        return ("auto",)
+    against_its_wish = model.quantization.kv_cache_dtype and gpu.arch not in archs.NATIVE_FP8
+    return ("auto", "fp8", model.dtype) if against_its_wish else ("auto", "fp8")
 
 
 def _needed_context(facts: Facts, model: ModelSpec) -> int:
@@ -173,7 +188,7 @@ def _sized(facts: Facts, model: ModelSpec, layout: Layout, restrictions: Restric
         max_num_batched_tokens=batched,
         gpu_memory_utilization=restrictions.gpu_memory_utilization or _utilization(facts.node, defaults),
         kv_cache_memory_bytes=None if restrictions.gpu_memory_utilization else _cpu_cache_bytes(facts, model),
-        enforce_eager=bool(restrictions.enforce_eager) or facts.node.gpu.vendor is Vendor.CPU,
+        enforce_eager=bool(restrictions.enforce_eager),
         performance_mode=mode,
         block_size=required_block_size(model),
         num_nodes=facts.node.count if layout.tp * layout.pp * layout.dp > len(facts.node.gpus) else 1,

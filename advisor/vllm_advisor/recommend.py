@@ -7,6 +7,7 @@ under the objective, times the preferences of the rules. Nothing here reads a fi
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vllm_advisor.candidates import Restrictions, candidates
@@ -18,12 +19,13 @@ from vllm_advisor.rules.engine import judge
 from vllm_advisor.rules.kernels import kernels
 from vllm_advisor.score import score, sla_findings, trade
 from vllm_advisor.throughput.estimate import estimate
+from vllm_advisor.vllm import plugin
 from vllm_advisor.vllm.command import build
 from vllm_advisor.vllm.schemes import scheme_of, weight_bits
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from vllm_advisor.facts import MemoryBudget
     from vllm_advisor.model import ModelSpec
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 # What vLLM rounds a context to matters little; a round number is easier to read and never too long.
 _CONTEXT_STEP = 1024
 _NEAREST_MISSES = 3
+OUR_PLUGIN = "QNT-30"
 
 
 def recommend(
@@ -48,7 +51,7 @@ def recommend(
     judged = [(case, judge(case)) for case in cases]
     accepted, rejected = _split(judged)
     ranked = sorted(accepted, key=lambda plan: -plan.score)
-    best = _with_trades(_distinct(ranked)[:top])
+    best = _with_trades(_beside_ours(_distinct(ranked)[:top], ranked, facts, siblings, limits))
     misses = () if best else _misses(facts, rejected, checkpoints)
     return Recommendation(facts, _finished(best, facts), tuple(rejected), misses, accepted=len(ranked))
 
@@ -103,6 +106,32 @@ def _distinct(ranked: list[Ranked]) -> list[Ranked]:
         bits = weight_bits(scheme_of(plan.model, plan.plan))
         kinds.setdefault((plan.plan.layout, plan.plan.kv_cache_dtype, bits), plan)
     return list(kinds.values())
+
+
+def _beside_ours(
+    shown: list[Ranked], ranked: list[Ranked], facts: Facts, siblings: tuple[ModelSpec, ...], limits: Restrictions
+) -> list[Ranked]:
+    """Plans by our plugin name the best plan that vLLM runs alone, even where the user fixed our quantization."""
+    if not any(plugin.serves(p.model, p.plan) for p in shown):
+        return shown
+    others: Sequence[Ranked] = ranked
+    if limits.quantization == plugin.NAME:
+        others = recommend(facts, siblings, limits._replace(quantization=None, allow_plugin=False), 1).plans
+    alone = next((p for p in others if not plugin.serves(p.model, p.plan)), None)
+    said = _alone(alone, facts) if alone else "without it no plan fits"
+    return [p._replace(findings=tuple(map(partial(_completed, said), p.findings))) for p in shown]
+
+
+def _alone(best: Ranked, facts: Facts) -> str:
+    """`the best plan without it: Qwen/Qwen3-8B, fp8_per_channel online, TP1, through CutlassFP8…`."""
+    weights = f"{best.plan.quantization} online" if best.plan.quantization else scheme_of(best.model, best.plan)
+    picked = dict(kernels(Case(facts._replace(model=best.model), best.plan, best.budget)))
+    through = picked.get("experts") or picked.get("linear layers", "no kernel that we know")
+    return f"the best plan without it: {best.plan.checkpoint}, {weights}, {best.plan.layout}, through {through}"
+
+
+def _completed(said: str, finding: Finding) -> Finding:
+    return finding._replace(message=f"{finding.message}; {said}") if finding.rule == OUR_PLUGIN else finding
 
 
 def _with_trades(plans: list[Ranked]) -> tuple[Ranked, ...]:

@@ -17,27 +17,58 @@ from vllm_advisor.workload import Objective
 
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vllm_advisor.facts import Case, Estimate, Ranked
     from vllm_advisor.units import Interval
+    from vllm_advisor.workload import Workload
 
 # A plan that meets the SLA only with luck ranks below any that meets it, and above none at all.
 _SLA_RISK = 0.3
+# Of pairs of public measurements that differ in hardware, precision or parallelism, 0.98 were ranked right from this
+# predicted ratio on (fits without their source, docs/speed-model.md).
+TIE = 1.1
 # Differences below this are inside any interval of ours and are not called a trade.
 _WORTH_SAYING = 0.05
 
 
 def score(case: Case, predicted: Estimate, findings: tuple[Finding, ...]) -> float:
     """Higher is better; only the order means something."""
-    load = case.facts.workload
+    return worth(case.facts.workload, predicted, case.plan.world_size) * math.prod(f.weight for f in findings)
+
+
+def worth(load: Workload, predicted: Estimate, devices: int) -> float:
+    """What the objective counts, without the rules' preferences."""
     throughput = predicted.output_tok_s.mid
     one_user = load.output_tokens * 1000 / (predicted.ttft_ms.mid + load.output_tokens * predicted.tpot_ms.mid)
-    value = {
+    return {
         Objective.THROUGHPUT: throughput,
         Objective.LATENCY: one_user,
         Objective.BALANCED: math.sqrt(throughput * one_user),
-        Objective.COST: throughput / case.plan.world_size,
+        Objective.COST: throughput / devices,
     }[load.objective]
-    return value * math.prod(f.weight for f in findings)
+
+
+def ties(plans: Sequence[Ranked], load: Workload) -> tuple[int, ...]:
+    """Positions of the plans that the model cannot tell from the first, the first itself among them; () for none.
+
+    What two predictions share (the machine, the model, the version) cancels between them, so that their own intervals
+    say too little: a tie is a ratio at which public measurements were still ranked wrong.
+    """
+    if not plans:
+        return ()
+    values = [worth(load, p.estimate, p.plan.world_size) for p in plans]
+    tied = tuple(i for i, v in enumerate(values) if max(v, values[0]) < TIE * min(v, values[0]))
+    return tied if len(tied) > 1 else ()
+
+
+def settled_by(tied: tuple[int, ...]) -> str:
+    """What would tell tied plans apart, in words; positions are counted from 1, as they are shown."""
+    if not tied:
+        return ""
+    numbers = ",".join(str(i + 1) for i in tied)
+    words = "these two" if len(tied) == 2 else f"these {len(tied)}"
+    return f"measure {words}: tuner serve --only {numbers}"
 
 
 def sla_findings(case: Case, predicted: Estimate) -> tuple[Finding, ...]:

@@ -13,18 +13,13 @@ from typing import Annotated
 import typer
 
 from vllm_advisor.cli import options as o
-
-
-DEFAULT_VLLM = "0.33.0"
-
-
-def examples(*lines: str) -> str:
-    """An epilog that keeps its line breaks: a backspace in front is click's sign for that."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+from vllm_advisor.cli.lazy import LazyGroup
+from vllm_advisor.cli.options import examples
 
 
 app = typer.Typer(
     name="advisor",
+    cls=LazyGroup,
     help="What should run on these GPUs, and why: a vLLM deployment that fits, is fast, and says how sure it is.",
     no_args_is_help=True,
     rich_markup_mode=None,  # rich's help costs 80 ms more than plain text
@@ -81,7 +76,7 @@ def recommend(
     model: o.Model,
     gpu: o.GpuName = None,
     node: o.NodeFile = None,
-    vllm: o.Vllm = DEFAULT_VLLM,
+    vllm: o.Vllm = o.DEFAULT_VLLM,
     workload: o.Preset = "chat",
     input_tokens: o.InputTokens = None,
     output_tokens: o.OutputTokens = None,
@@ -92,6 +87,7 @@ def recommend(
     objective: o.ObjectiveName = None,
     ttft_ms: o.Ttft = None,
     tpot_ms: o.Tpot = None,
+    sensitivity: o.SensitivityName = None,
     quantization: o.Quantization = None,
     kv_cache_dtype: o.KvCacheDtype = None,
     tp: o.TensorParallel = None,
@@ -104,6 +100,7 @@ def recommend(
     enforce_eager: o.Eager = False,
     this_checkpoint: o.ThisCheckpoint = False,
     all_gpus: o.AllGpus = False,
+    allow_plugin: o.AllowPlugin = False,
     fmt: Annotated[
         str | None,
         typer.Option("--format", help="Only the deployment: command, json, env, python, yaml, compose, k8s, systemd."),
@@ -111,32 +108,30 @@ def recommend(
     annotate: Annotated[bool, typer.Option("--annotate", help="A comment line for each flag.")] = False,
     top: Annotated[int, typer.Option(min=1, max=50, help="How many plans to show.")] = 5,
     why_not: Annotated[bool, typer.Option("--why-not", help="List the rejected plans with every reason.")] = False,
+    recipes: o.Recipes = None,
+    price: o.Price = None,
+    prices: o.Prices = None,
     json: o.Json = False,
     offline: o.Offline = False,
     revision: o.Revision = None,
 ) -> None:
     """Rank the ways to serve MODEL on a machine, and print the vllm serve command of the best."""
+    from vllm_advisor import question
     from vllm_advisor.candidates import Restrictions
-    from vllm_advisor.cli import commands, inputs
+    from vllm_advisor.cli import commands
 
-    load = inputs.Load(
-        workload,
-        input_tokens,
-        output_tokens,
-        concurrency,
-        context,
-        request_rate,
-        shared_prefix,
-        objective,
-        ttft_ms,
-        tpot_ms,
-    )
+    load = question.Load(
+        workload, input_tokens, output_tokens, concurrency, context, request_rate, shared_prefix, objective, ttft_ms,
+        tpot_ms, sensitivity,
+    )  # fmt: skip
     fixed = Restrictions(
         quantization, kv_cache_dtype, tp, pp, dp, ep, utilization, max_num_seqs, batched_tokens,
-        enforce_eager or None, not this_checkpoint, all_gpus,
+        enforce_eager or None, not this_checkpoint, all_gpus, allow_plugin=allow_plugin,
     )  # fmt: skip
-    asked = commands.Question(model, gpu, node, vllm, load, fixed, offline, revision)
-    raise typer.Exit(commands.recommend(asked, commands.Shape(fmt, top, why_not, annotate, json)))
+    asked = question.Question(model, gpu, node, vllm, load, fixed, offline, revision)
+    raise typer.Exit(
+        commands.recommend(asked, commands.Shape(fmt, top, why_not, annotate, json, recipes, price, prices))
+    )
 
 
 @app.command(
@@ -145,6 +140,7 @@ def recommend(
         "advisor estimate openai/gpt-oss-120b --gpu 2xH100 --tp 2 --max-model-len 128K --max-num-seqs 64",
         "advisor estimate Qwen/Qwen3-32B --gpu H100 --vllm 0.11.0 --enforce-eager --json",
         "advisor estimate Qwen/Qwen3-32B --gpu H100 --given-kv-gib 4.45 # what a printed KV cache holds",
+        "advisor estimate Qwen/Qwen3-32B --gpu H100 --input-tokens 2000 --output-tokens 300 --concurrency 32",
         "advisor estimate --batch rows.jsonl --models configs > answers.jsonl",
     )
 )
@@ -152,7 +148,7 @@ def estimate(
     model: o.OptionalModel = None,
     gpu: o.GpuName = None,
     node: o.NodeFile = None,
-    vllm: o.RunVllm = DEFAULT_VLLM,
+    vllm: o.RunVllm = o.DEFAULT_VLLM,
     tp: o.RunTensorParallel = 1,
     pp: o.RunPipelineParallel = 1,
     dp: o.RunDataParallel = 1,
@@ -167,6 +163,10 @@ def estimate(
     enforce_eager: o.Eager = False,
     block_size: o.RunBlockSize = None,
     given_kv_gib: o.GivenKvGib = None,
+    input_tokens: o.InputTokens = None,
+    output_tokens: o.OutputTokens = None,
+    concurrency: o.Concurrency = None,
+    request_rate: o.RequestRate = None,
     batch: o.BatchFile = None,
     models: o.ModelsFolder = None,
     given_kv: o.GivenKv = False,
@@ -182,9 +182,10 @@ def estimate(
         tp, pp, dp, dcp, ep, quantization, kv_cache_dtype, None, utilization, max_num_seqs, batched_tokens,
         enforce_eager, block_size,
     )  # fmt: skip
-    asked = commands.Given(model, gpu, node, vllm, given, max_model_len, given_kv_gib, offline, revision)
+    load = commands.Lengths(input_tokens, output_tokens, concurrency, request_rate)
+    asked = commands.Given(model, gpu, node, vllm, given, max_model_len, given_kv_gib, load, offline, revision)
     rows = commands.Batch(batch, models, given_kv)
-    if commands.is_batch(asked, rows, json=json, vllm=DEFAULT_VLLM):
+    if commands.is_batch(asked, rows, json=json, vllm=o.DEFAULT_VLLM):
         commands.estimate_batch(rows)
         return
     raise typer.Exit(commands.estimate(asked, json=json))
@@ -192,7 +193,9 @@ def estimate(
 
 @app.command(
     epilog=examples(
-        "advisor launch Qwen/Qwen3-8B                                   # on this machine",
+        "advisor launch Qwen/Qwen3-8B                                   # the best plan, on this machine",
+        "advisor launch Qwen/Qwen3-8B --plan 2 --port 8080              # the second of `advisor recommend`",
+        "advisor launch Qwen/Qwen3-32B --kv-cache-dtype fp8 --tp 2      # the best of those",
         "advisor launch ./my-model --gpu cpu --vllm 0.32.0 --vllm-python ~/vllm/bin/python",
     )
 )
@@ -200,23 +203,54 @@ def launch(
     model: o.Model,
     gpu: o.GpuName = None,
     node: o.NodeFile = None,
-    vllm: o.Vllm = DEFAULT_VLLM,
+    vllm: o.Vllm = o.DEFAULT_VLLM,
     workload: o.Preset = "chat",
-    context: o.Context = None,
+    input_tokens: o.InputTokens = None,
+    output_tokens: o.OutputTokens = None,
     concurrency: o.Concurrency = None,
+    context: o.Context = None,
+    request_rate: o.RequestRate = None,
+    shared_prefix: o.SharedPrefix = None,
+    objective: o.ObjectiveName = None,
+    ttft_ms: o.Ttft = None,
+    tpot_ms: o.Tpot = None,
+    sensitivity: o.SensitivityName = None,
+    quantization: o.Quantization = None,
+    kv_cache_dtype: o.KvCacheDtype = None,
+    tp: o.TensorParallel = None,
+    pp: o.PipelineParallel = None,
+    dp: o.DataParallel = None,
+    ep: o.ExpertParallel = None,
+    utilization: o.Utilization = None,
+    max_num_seqs: o.MaxNumSeqs = None,
+    batched_tokens: o.MaxBatchedTokens = None,
+    enforce_eager: o.Eager = False,
+    this_checkpoint: o.ThisCheckpoint = False,
+    all_gpus: o.AllGpus = False,
+    allow_plugin: o.AllowPlugin = False,
+    plan: Annotated[int, typer.Option(min=1, max=50, help="Which plan, as `advisor recommend` numbers them.")] = 1,
     vllm_python: Annotated[Path | None, typer.Option(help="The Python of an environment that has vLLM.")] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 8000,
     run_folder: Annotated[Path | None, typer.Option(help="Where the log is kept.")] = None,
     start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until the server must answer.")] = 3600,
     offline: o.Offline = False,
+    revision: o.Revision = None,
 ) -> None:
     """Start the best plan for MODEL on this machine, and stop it with Ctrl-C."""
+    from vllm_advisor import question
     from vllm_advisor.candidates import Restrictions
-    from vllm_advisor.cli import commands, inputs
+    from vllm_advisor.cli import commands
 
-    load = inputs.Load(workload, context=context, concurrency=concurrency)
-    asked = commands.Question(model, gpu, node, vllm, load, Restrictions(), offline, None)
-    raise typer.Exit(commands.launch(asked, commands.Where(vllm_python, port, run_folder, start_timeout)))
+    load = question.Load(
+        workload, input_tokens, output_tokens, concurrency, context, request_rate, shared_prefix, objective, ttft_ms,
+        tpot_ms, sensitivity,
+    )  # fmt: skip
+    fixed = Restrictions(
+        quantization, kv_cache_dtype, tp, pp, dp, ep, utilization, max_num_seqs, batched_tokens,
+        enforce_eager or None, not this_checkpoint, all_gpus, allow_plugin=allow_plugin,
+    )  # fmt: skip
+    asked = question.Question(model, gpu, node, vllm, load, fixed, offline, revision)
+    raise typer.Exit(commands.launch(asked, commands.Where(vllm_python, port, run_folder, start_timeout), plan))
 
 
 @app.command(
@@ -224,13 +258,14 @@ def launch(
 )
 def matrix(
     gpu: Annotated[str | None, typer.Argument(help="A GPU by name; none: the one in this machine.")] = None,
-    vllm: o.Vllm = DEFAULT_VLLM,
+    vllm: o.Vllm = o.DEFAULT_VLLM,
+    allow_plugin: o.AllowPlugin = False,
     json: o.Json = False,
 ) -> None:
     """Print the decision matrix of a GPU, beside the six rows of the text this product began from."""
     from vllm_advisor.cli import commands
 
-    commands.matrix(gpu, vllm, json=json)
+    commands.matrix(gpu, vllm, allow_plugin=allow_plugin, json=json)
 
 
 @app.command()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from vllm_advisor import question
 from vllm_advisor.cli import inputs
-from vllm_advisor.cli.diagnostics import ExitCode
+from vllm_advisor.cli.diagnostics import ExitCode, note
 from vllm_advisor.errors import NoFeasiblePlan, UsageError
 from vllm_advisor.units import GIB, parse_tokens
 
@@ -13,22 +14,9 @@ from vllm_advisor.units import GIB, parse_tokens
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_advisor.candidates import Restrictions
-    from vllm_advisor.estimate import Configuration
-    from vllm_advisor.facts import Recommendation
-
-
-class Question(NamedTuple):
-    """What is asked of the engine, as typed."""
-
-    model: str
-    gpu: str | None
-    node: Path | None
-    vllm: str
-    load: inputs.Load
-    restrictions: Restrictions
-    offline: bool
-    revision: str | None
+    from vllm_advisor.estimate import Configuration, Estimated
+    from vllm_advisor.facts import Estimate, Facts, Recommendation
+    from vllm_advisor.question import Question
 
 
 class Shape(NamedTuple):
@@ -39,6 +27,9 @@ class Shape(NamedTuple):
     why_not: bool
     annotate: bool
     json: bool
+    recipes: Path | None = None
+    price: float | None = None
+    prices: Path | None = None
 
 
 class Where(NamedTuple):
@@ -48,6 +39,15 @@ class Where(NamedTuple):
     port: int
     run_folder: Path | None
     allowance_s: float
+
+
+class Lengths(NamedTuple):
+    """The load of an estimate, as typed; nothing given: no speed is asked for."""
+
+    input_tokens: str | None = None
+    output_tokens: str | None = None
+    concurrency: int | None = None
+    request_rate: float | None = None
 
 
 class Given(NamedTuple):
@@ -60,6 +60,7 @@ class Given(NamedTuple):
     configuration: Configuration
     max_model_len: str | None
     kv_gib: float | None
+    load: Lengths
     offline: bool
     revision: str | None
 
@@ -72,38 +73,51 @@ class Batch(NamedTuple):
     given_kv: bool
 
 
-def answer(asked: Question, top: int) -> Recommendation:
-    """Read everything, then decide."""
-    from vllm_advisor.recommend import recommend as decide
-
-    load = inputs.workload(asked.load)
-    surface = inputs.surface(asked.vllm)
-    spec = inputs.model(asked.model, asked.revision, offline=asked.offline)
-    node = inputs.node(asked.gpu, asked.node)
-    facts = inputs.facts(node, spec, load, surface)
-    return decide(facts, inputs.siblings(spec), asked.restrictions, top)
-
-
 def recommend(asked: Question, shape: Shape) -> int:
     """`advisor recommend`: the whole answer, or only the deployment in one format."""
-    from vllm_advisor.cli import document, output
+    from vllm_advisor.cli import document, measured, output, price
 
+    if shape.fmt and (shape.recipes or shape.prices or shape.price is not None):
+        raise UsageError(
+            "--format prints the deployment alone", "leave out --recipes, --price and --prices, or --format"
+        )
     if shape.fmt == "python":
         asked = asked._replace(restrictions=asked.restrictions._replace(offline_llm=True))
-    found = answer(asked, shape.top)
+    answer = question.answer(asked, shape.top, note)
+    found = answer.found
     if shape.fmt and not found.plans:
-        raise _nothing_fits(found)
+        raise nothing_fits(found.facts)
     if shape.fmt:
-        output.write([_rendered(found, shape.fmt, annotate=shape.annotate).rstrip("\n")])
+        output.write([rendered(found, shape.fmt, annotate=shape.annotate).rstrip("\n")])
     elif shape.json:
-        output.write_json(document.recommendation(found, why_not=shape.why_not))
+        hourly = price.hourly(shape.price, shape.prices, found.facts.node)
+        answered = document.recommendation(found, why_not=shape.why_not, price=hourly)
+        output.write_json(answered | measured.document(answer) | _recipe_document(found, shape))
     else:
-        shell = _rendered(found, "command", annotate=shape.annotate) if found.plans else ""
-        output.recommendation(found, shell, why_not=shape.why_not)
+        hourly = price.hourly(shape.price, shape.prices, found.facts.node)
+        shell = rendered(found, "command", annotate=shape.annotate) if found.plans else ""
+        output.recommendation(found, shell, why_not=shape.why_not, price=hourly)
+        if below := measured.lines(answer):
+            output.write(below)
+        _write_recipe(found, shape)
     return ExitCode.OK if found.plans else ExitCode.NO
 
 
-def _rendered(found: Recommendation, fmt: str, *, annotate: bool) -> str:
+def _recipe_document(found: Recommendation, shape: Shape) -> dict[str, object]:
+    from vllm_advisor.cli import recipes
+
+    return {"recipe": recipes.document(found, shape.recipes)} if shape.recipes else {}
+
+
+def _write_recipe(found: Recommendation, shape: Shape) -> None:
+    from vllm_advisor.cli import output, recipes
+
+    if shape.recipes:
+        output.write(["", *recipes.section(found, shape.recipes)])
+
+
+def rendered(found: Recommendation, fmt: str, *, annotate: bool) -> str:
+    """The best plan's deployment in one format."""
     from vllm_advisor.render import render
 
     best = found.plans[0]
@@ -114,8 +128,8 @@ def _rendered(found: Recommendation, fmt: str, *, annotate: bool) -> str:
     )  # fmt: skip
 
 
-def _nothing_fits(found: Recommendation) -> NoFeasiblePlan:
-    facts = found.facts
+def nothing_fits(facts: Facts) -> NoFeasiblePlan:
+    """The answer where only a plan would do."""
     hint = "`advisor recommend` without --format says what is missing and what would make it fit"
     return NoFeasiblePlan(f"no plan fits {facts.model.name} on {facts.node.label}", hint)
 
@@ -138,7 +152,7 @@ def _nothing(asked: Given, vllm: str) -> Given:
     """What a command line without any flag of a single estimate comes to."""
     from vllm_advisor.estimate import Configuration
 
-    return Given(None, None, None, vllm, Configuration(), None, None, asked.offline, None)
+    return Given(None, None, None, vllm, Configuration(), None, None, Lengths(), asked.offline, None)
 
 
 def estimate_batch(rows: Batch) -> None:
@@ -168,23 +182,41 @@ def estimate(asked: Given, *, json: bool) -> int:
     found = found._replace(assumed=version.assumed + found.assumed)
     vetoes = room.objections(spec, found.plan, found.node, found.surface, found.budget)
     show = view.show_json if json else view.show
-    show(found, vetoes, room.fixes(found, inputs.siblings(spec)))
+    show(found, vetoes, room.fixes(found, inputs.siblings(spec)), _speed(found, asked))
     return ExitCode.OK if found.budget.fits and not vetoes else ExitCode.NO
 
 
-def launch(asked: Question, where: Where) -> int:
-    """`advisor launch`: the best plan as a real child, until Ctrl-C."""
+def _speed(found: Estimated, asked: Given) -> Estimate | None:
+    """What the configuration does under the load that was named; a length that was not takes the chat preset's."""
+    from vllm_advisor.estimate import speed
+    from vllm_advisor.estimate.asked import Asked
+    from vllm_advisor.throughput.load import Load
+    from vllm_advisor.workload import PRESETS
+
+    usual, load = PRESETS["chat"], asked.load
+    if load == Lengths():
+        return None
+    prompt = parse_tokens(load.input_tokens) if load.input_tokens else usual.input_tokens
+    answered = parse_tokens(load.output_tokens) if load.output_tokens else usual.output_tokens
+    together = load.concurrency or (None if load.request_rate else usual.concurrency)
+    under = Load(prompt, answered, together, load.request_rate)
+    return speed.speed(found, _configuration(asked), Asked(under, command=True))
+
+
+def launch(asked: Question, where: Where, number: int) -> int:
+    """`advisor launch`: the plan of this number as a real child, until Ctrl-C. Raises UsageError if there is none."""
     import gc
 
     from vllm_advisor.launch import session
 
     gc.enable()
-    found = answer(asked, 1)
+    found = question.answer(asked, number, note).found
     if not found.plans:
-        raise _nothing_fits(found)
-    best = found.plans[0]
+        raise nothing_fits(found.facts)
+    if number > len(found.plans):
+        raise UsageError(f"there is no plan {number}: {len(found.plans)} stand", "`advisor recommend` lists them")
     return session.serve(
-        best.command,
+        found.plans[number - 1].command,
         vllm_python=where.vllm_python,
         port=where.port,
         run_folder=where.run_folder,
@@ -206,14 +238,14 @@ def probe(save: Path | None, file: Path | None, *, json: bool) -> None:
         output.write(output.described(detect.describe(node)))
 
 
-def matrix(gpu: str | None, vllm: str, *, json: bool) -> None:
+def matrix(gpu: str | None, vllm: str, *, allow_plugin: bool, json: bool) -> None:
     """`advisor matrix`: situation by situation, and the seed's six rows beside."""
     from vllm_advisor.cli import matrix as view
     from vllm_advisor.rules.matrix import matrix as rows
 
     surface = inputs.surface(vllm)
     device = inputs.node(gpu, None).gpu
-    view.show(device, surface, rows(device, surface), json=json)
+    view.show(device, surface, rows(device, surface, allow_plugin=allow_plugin), json=json)
 
 
 def gpus(*, json: bool) -> None:

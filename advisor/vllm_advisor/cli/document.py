@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_advisor import __version__
 from vllm_advisor.hardware import Unknown
+from vllm_advisor.score import settled_by, ties
+from vllm_advisor.throughput.cost import per_million_output, per_million_total
 
 
 if TYPE_CHECKING:
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-def recommendation(answer: Recommendation, *, why_not: bool) -> dict[str, Any]:
-    """Everything that the text shows; rejected plans in full only when asked for, their number always."""
+def recommendation(answer: Recommendation, *, why_not: bool, price: float | None = None) -> dict[str, Any]:
+    """Everything that the text shows; rejected plans in full only when asked for, their number always.
+
+    `price` of one device an hour adds what tokens cost. `ties` are the numbers of plans that cannot be told apart.
+    """
+    tied = ties(answer.plans, answer.facts.workload)
     return {
         "schema": SCHEMA,
         "advisor": __version__,
@@ -30,7 +36,9 @@ def recommendation(answer: Recommendation, *, why_not: bool) -> dict[str, Any]:
         "workload": workload(answer.facts.workload),
         "feasible": bool(answer.plans),
         "verdict": answer.verdict,
-        "plans": [ranked(plan) for plan in answer.plans],
+        "plans": [ranked(plan) | (cost(plan, price) if price is not None else {}) for plan in answer.plans],
+        "ties": [position + 1 for position in tied],
+        "settled_by": settled_by(tied) or None,
         "accepted_count": answer.accepted,
         "rejected_count": len(answer.rejected),
         "rejected": [rejected(plan) for plan in answer.rejected] if why_not else [],
@@ -105,6 +113,18 @@ def ranked(value: Ranked) -> dict[str, Any]:
         "command": command(value.command),
         "weights": value.model.quantization.scheme,
         "provenance": value.model.provenance,
+    }
+
+
+def cost(value: Ranked, price: float) -> dict[str, Any]:
+    """What a million tokens cost on this plan, in the currency of `price` (of one device an hour)."""
+    devices = value.plan.world_size
+    return {
+        "cost": {
+            "price_per_device_hour": price,
+            "per_million_output_tokens": interval(per_million_output(value.estimate, devices, price)),
+            "per_million_tokens": interval(per_million_total(value.estimate, devices, price)),
+        }
     }
 
 

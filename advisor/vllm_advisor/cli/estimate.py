@@ -9,7 +9,7 @@ from vllm_advisor import __version__
 from vllm_advisor.cli import document, output
 from vllm_advisor.errors import BadInput
 from vllm_advisor.memory.budget import CANNOT_TELL, DOES_NOT_FIT, FITS
-from vllm_advisor.units import GIB, count, gib
+from vllm_advisor.units import GIB, count, gib, milliseconds, rate
 
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vllm_advisor.estimate import Estimated
-    from vllm_advisor.facts import Finding, Remedy
+    from vllm_advisor.facts import Estimate, Finding, Remedy
 
 
 def batch(file: Path, folder: Path | None, *, given_kv: bool) -> None:
@@ -39,12 +39,14 @@ def _opened(file: Path) -> BinaryIO:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from None
 
 
-def show(found: Estimated, vetoes: tuple[Finding, ...], remedies: tuple[Remedy, ...]) -> None:
-    """The answer as text: verdict, bars, what vLLM will log, what would make it fit, what was assumed."""
+def show(
+    found: Estimated, vetoes: tuple[Finding, ...], remedies: tuple[Remedy, ...], speed: Estimate | None = None
+) -> None:
+    """The answer as text: verdict, bars, what vLLM will log, speed, what would make it fit, what was assumed."""
     budget = found.budget
     title = f"Memory of one rank, a device of {gib(budget.total)} (vLLM may take {gib(budget.requested)})"
     lines = [*_header(found, vetoes), "", output.bold(title), *output.memory_bars(budget), "", *_logged(found), ""]
-    lines += [*_refusals(vetoes), *_reasons(found, remedies)]
+    lines += [*_speed(speed), *_refusals(vetoes), *_reasons(found, remedies)]
     lines += [output.bold("Taken where nothing was given"), *(f"  {text}" for text in found.assumed)]
     output.write(lines)
 
@@ -93,6 +95,23 @@ def _logged(found: Estimated) -> list[str]:
     return [title, *(f"  {name:<{width}}  {value}" for name, value in rows)]
 
 
+def _speed(predicted: Estimate | None) -> list[str]:
+    """Speed at the load that was named, each figure with its interval."""
+    if predicted is None:
+        return []
+    rows = [
+        ("output", predicted.output_tok_s, rate),
+        ("total", predicted.total_tok_s, rate),
+        ("time to first token", predicted.ttft_ms, milliseconds),
+        ("time per output token", predicted.tpot_ms, milliseconds),
+    ]
+    width = max(len(name) for name, _, _ in rows)
+    lines = [f"  {name:<{width}}  {form(i.mid)} ({form(i.low)} to {form(i.high)})" for name, i, form in rows]
+    notes = [line for note in predicted.notes for line in output.wrapped("  ", note)]
+    title = output.bold(f"Speed (an estimate); decode waits for {predicted.bound}")
+    return [title, *lines, *notes, ""]
+
+
 def _refusals(vetoes: tuple[Finding, ...]) -> list[str]:
     """What memory does not say."""
     lines = [line for f in vetoes for line in output.wrapped("  ", _refusal(f))]
@@ -121,9 +140,13 @@ def _fix(remedy: Remedy) -> str:
     return f"{remedy.change}: {gib(budget.kv_cache.mid)} of KV cache, {budget.max_concurrency:.1f} requests"
 
 
-def show_json(found: Estimated, vetoes: tuple[Finding, ...], remedies: tuple[Remedy, ...]) -> None:
-    """The answer as one JSON document, bytes not rounded."""
-    output.write_json(_document(found, vetoes, remedies))
+def show_json(
+    found: Estimated, vetoes: tuple[Finding, ...], remedies: tuple[Remedy, ...], speed: Estimate | None = None
+) -> None:
+    """The answer as one JSON document, bytes not rounded; with speed where a load was named."""
+    from vllm_advisor.estimate.speed import named
+
+    output.write_json(_document(found, vetoes, remedies) | ({"speed": named(speed)} if speed else {}))
 
 
 def _document(found: Estimated, vetoes: tuple[Finding, ...], remedies: tuple[Remedy, ...]) -> dict[str, Any]:

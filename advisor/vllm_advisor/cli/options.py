@@ -7,6 +7,16 @@ from typing import Annotated
 
 import typer
 
+from vllm_advisor import question
+
+
+DEFAULT_VLLM = question.DEFAULT_VLLM
+
+
+def examples(*lines: str) -> str:
+    """An epilog that keeps its line breaks: a backspace in front is click's sign for that."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
 
 MACHINE, LOAD, FIXED, ANSWER = "Machine", "Workload", "Fix a choice", "Answer"
 
@@ -35,6 +45,10 @@ SharedPrefix = Annotated[str | None, typer.Option(help="Tokens that prompts have
 ObjectiveName = Annotated[str | None, typer.Option("--objective", help="balanced, throughput, latency or cost.")]
 Ttft = Annotated[float | None, typer.Option("--ttft-ms", min=0, help="Upper limit for the first token, ms.")]
 Tpot = Annotated[float | None, typer.Option("--tpot-ms", min=0, help="Upper limit for each later token, ms.")]
+SensitivityName = Annotated[
+    str | None,
+    typer.Option("--sensitivity", help="How much a loss of accuracy hurts: tolerant, normal, sensitive or retrieval."),
+]
 
 Quantization = Annotated[
     str | None, typer.Option(help="Only this online quantization; `none`: the checkpoint as it is.")
@@ -74,6 +88,18 @@ BatchFile = Annotated[Path | None, typer.Option("--batch", help="JSON lines: mod
 ModelsFolder = Annotated[Path | None, typer.Option("--models", help="A folder of configs, publisher--name.json.")]
 GivenKv = Annotated[bool, typer.Option("--given-kv", help="With --batch: take each row's kv_mem_gib as it is.")]
 
+Price = Annotated[float | None, typer.Option(min=0, help="What one GPU costs an hour: adds the cost of tokens.")]
+Prices = Annotated[Path | None, typer.Option(help='A TOML file of prices an hour: "H100 SXM" = 2.49')]
+Recipes = Annotated[
+    Path | None, typer.Option("--recipes", help="A clone of vllm-project/recipes: its recipe beside our plan.")
+]
 Eager = Annotated[bool, typer.Option("--enforce-eager", help="No CUDA graphs: less memory, slower.")]
 ThisCheckpoint = Annotated[bool, typer.Option("--this-checkpoint", help="Do not propose sibling checkpoints.")]
 AllGpus = Annotated[bool, typer.Option("--all-gpus", help="Only plans that use every device.")]
+AllowPlugin = Annotated[
+    bool, typer.Option("--allow-plugin", help="Propose our vLLM plugin, advisor_mxfp4, too: the server has to have it.")
+]
+ServerPython = Annotated[
+    Path | None,
+    typer.Option("--vllm-python", help="The Python of the server's environment: asked which vLLM plugins it has."),
+]

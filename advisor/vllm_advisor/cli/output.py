@@ -7,6 +7,8 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from vllm_advisor.score import settled_by, ties
+from vllm_advisor.throughput.cost import per_million_output
 from vllm_advisor.units import count, gib, milliseconds, significant
 
 
@@ -31,10 +33,10 @@ def write(lines: Iterable[str]) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def recommendation(answer: Recommendation, shell: str, *, why_not: bool) -> None:
-    """The whole answer as text; `shell` is the best plan's command, ready to paste."""
+def recommendation(answer: Recommendation, shell: str, *, why_not: bool, price: float | None = None) -> None:
+    """The whole answer as text; `shell` is the best plan's command, `price` that of one device an hour, if known."""
     lines = [*_header(answer), ""]
-    lines += [shell.rstrip(), "", *_plans(answer), ""] if answer.plans else [*_no_plan(answer), ""]
+    lines += [shell.rstrip(), "", *_plans(answer, price), ""] if answer.plans else [*_no_plan(answer), ""]
     if answer.plans:
         best = answer.plans[0]
         lines += [*_memory(best), "", *_speed(best), "", *_kernels(best), *_reasons("Why", best.findings)]
@@ -65,14 +67,28 @@ def _unverified(answer: Recommendation) -> Iterator[str]:
         yield f"{spec.name}: configuration is {spec.provenance}, not the published file"
 
 
-def _plans(answer: Recommendation) -> list[str]:
-    """A table, best first, and below it what each other plan trades."""
+def _plans(answer: Recommendation, price: float | None) -> list[str]:
+    """A table, best first, and below it what each other plan trades and which cannot be told apart."""
     header = ("", "plan", "weights", "KV", "context", "tok/s out", "ms/token", "first token")
     asked = answer.facts.model.name
     rows = [header, *(_plan_row(i, plan, asked) for i, plan in enumerate(answer.plans, 1))]
+    if price is not None:
+        costs = ["cost of 1M out", *(_cost(plan, price) for plan in answer.plans)]
+        rows = [(*row, cost) for row, cost in zip(rows, costs, strict=True)]
     trades = [f"  {i}  {p.trade}" for i, p in enumerate(answer.plans, 1) if p.trade]
     title = [bold("Plans, best first (speeds are estimates at this load, middle of the interval)")]
-    return [*title, *table(rows), *(["Against plan 1:", *trades] if trades else [])]
+    return [*title, *table(rows), *(["Against plan 1:", *trades] if trades else []), *_ties(answer)]
+
+
+def _ties(answer: Recommendation) -> Iterator[str]:
+    tied = ties(answer.plans, answer.facts.workload)
+    if tied:
+        numbers = ", ".join(str(position + 1) for position in tied)
+        yield f"Plans {numbers} are a tie: the estimates cannot tell them apart; {settled_by(tied)}"
+
+
+def _cost(ranked: Ranked, price: float) -> str:
+    return significant(per_million_output(ranked.estimate, ranked.plan.world_size, price).mid)
 
 
 def _plan_row(number: int, ranked: Ranked, asked: str) -> tuple[str, ...]:
@@ -125,7 +141,7 @@ def memory_bars(budget: MemoryBudget) -> list[str]:
 
 def _bar(name: str, size: float, total: int, note: str) -> str:
     filled = min(_BAR, max(0, round(size / max(1, total) * _BAR)))
-    bar = ("█" if _utf8() else "#") * filled + ("░" if _utf8() else ".") * (_BAR - filled)
+    bar = ("█" if utf8() else "#") * filled + ("░" if utf8() else ".") * (_BAR - filled)
     return f"  {name:<12} {bar} {gib(size):>10}  {note}".rstrip()
 
 
@@ -220,8 +236,9 @@ def table(rows: Sequence[tuple[str, ...]], *, indent: str = "  ") -> list[str]:
 def wrapped(prefix: str, text: str) -> list[str]:
     """`text` behind `prefix`, later lines aligned below its start."""
     return textwrap.wrap(
-        text, _width(), initial_indent=prefix, subsequent_indent=" " * len(prefix), break_long_words=False
-    )
+        text, _width(), initial_indent=prefix, subsequent_indent=" " * len(prefix), break_long_words=False,
+        break_on_hyphens=False,  # a flag in two lines cannot be copied
+    )  # fmt: skip
 
 
 def bold(text: str) -> str:
@@ -252,7 +269,8 @@ def _colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def _utf8() -> bool:
+def utf8() -> bool:
+    """Whether the terminal or pipe takes more than ASCII."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 

@@ -35,7 +35,8 @@ class Configuration(NamedTuple):
     """What somebody runs, as `vllm serve` flags; None: not given.
 
     `kv_cache_memory_bytes` takes the place of `gpu_memory_utilization`. `env` are environment variables by name.
-    `adapted`: LoRA or a draft model, which kept V0 from chunking prompts by itself.
+    `adapted`: LoRA or a draft model, which kept V0 from chunking prompts by itself. `performance_mode` "throughput"
+    doubles both batch limits. The backends are the values of their flags.
     """
 
     tp: int = 1
@@ -54,6 +55,10 @@ class Configuration(NamedTuple):
     kv_cache_memory_bytes: int | None = None
     env: tuple[tuple[str, str], ...] = ()
     adapted: bool = False
+    eplb: bool = False
+    attention_backend: str | None = None
+    moe_backend: str | None = None
+    performance_mode: str | None = None
 
 
 class Estimated(NamedTuple):
@@ -122,7 +127,12 @@ def plan_of(model: ModelSpec, node: Node, surface: Surface, given: Configuration
         raise UsageError(f"the configuration of {model.name} names no longest context", "give --max-model-len")
     facts = _facts(model, node.gpu, surface, given)
     defaults = serve_defaults(
-        surface, node, world_size=given.tp * given.pp, prompts=_prompts(model, given, length), era=facts
+        surface,
+        node,
+        world_size=given.tp * given.pp,
+        performance_mode=given.performance_mode,
+        prompts=_prompts(model, given, length),
+        era=facts,
     )
     tokens, seqs = _batch(given, defaults, length)
     plan = Plan(
@@ -134,6 +144,7 @@ def plan_of(model: ModelSpec, node: Node, surface: Surface, given: Configuration
         data_parallel_size=given.dp,
         decode_context_parallel_size=given.dcp,
         enable_expert_parallel=given.expert_parallel,
+        enable_eplb=given.eplb,
         max_model_len=length,
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
@@ -141,6 +152,9 @@ def plan_of(model: ModelSpec, node: Node, surface: Surface, given: Configuration
         kv_cache_memory_bytes=given.kv_cache_memory_bytes,
         enforce_eager=given.enforce_eager,
         block_size=given.block_size,
+        attention_backend=given.attention_backend,
+        moe_backend=given.moe_backend,
+        performance_mode=given.performance_mode,
         env=_with_engine(given.env, facts, surface),
     )
     return plan, _assumed(given, plan, surface)

@@ -1,4 +1,4 @@
-"""One row of a batch as a checked value: fields of the truth in, numbers in range out, or an error that says which.
+"""One row of a batch as a checked value: fields as written in, numbers in range out, or an error that says which.
 
 A field that is null is not known; a field of the wrong kind is an error of that row alone.
 """

@@ -11,18 +11,22 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_advisor.errors import AdvisorError, BadInput, UnknownGpu, UnknownModel, UnknownVllm, UnsupportedModel
-from vllm_advisor.estimate import fields, flags, release
+from vllm_advisor.estimate import fields, flags, release, speed
+from vllm_advisor.estimate.asked import as_memory_row, names_a_load
+from vllm_advisor.estimate.asked import asked as asked_of
 from vllm_advisor.estimate.configuration import Configuration, Estimated, estimate
 from vllm_advisor.estimate.machine import machine as machine_named
+from vllm_advisor.memory.identity import Identity
 from vllm_advisor.units import GIB
 
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vllm_advisor.estimate.checkpoint import Shelf
+    from vllm_advisor.estimate.checkpoint import Checkpoint, Shelf
     from vllm_advisor.estimate.fields import Request
     from vllm_advisor.estimate.machine import Machine
+    from vllm_advisor.vllm.surface import Surface
 
 _ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9]+)')
 _UNANSWERABLE = (UnknownGpu, UnknownModel, UnknownVllm, UnsupportedModel)
@@ -64,7 +68,7 @@ def predict(row: dict[str, Any], shelf: Shelf, *, given_kv: bool = False) -> dic
     """The figures of one row, or `unsupported` or `error` with why; never raises for what a row holds."""
     name = row.get("id")
     try:
-        return {"id": name, **_figures(_estimated(row, shelf, given_kv=given_kv))}
+        return {"id": name, **_answered(row, shelf, given_kv=given_kv)}
     except (Unsupported, *_UNANSWERABLE) as error:
         return {"id": name, "unsupported": error.message}
     except AdvisorError as error:
@@ -73,22 +77,56 @@ def predict(row: dict[str, Any], shelf: Shelf, *, given_kv: bool = False) -> dic
         return {"id": name, "error": f"could not be estimated ({type(error).__name__}: {str(error)[:200]})"}
 
 
-def _estimated(row: dict[str, Any], shelf: Shelf, *, given_kv: bool) -> Estimated:
+def server(row: dict[str, Any], shelf: Shelf) -> speed.Server:
+    """What the speed of a measured row is computed from. Raises AdvisorError where it cannot be told."""
+    found, given = _estimated(as_memory_row(row), shelf, given_kv=False, ran=True)
+    return speed.server(found, given, asked_of(row))
+
+
+def _answered(row: dict[str, Any], shelf: Shelf, *, given_kv: bool) -> dict[str, Any]:
+    """Memory, and speed where the row names lengths or a load."""
+    if not names_a_load(row):
+        found, _ = _estimated(row, shelf, given_kv=given_kv)
+        return _figures(found)
+    load = asked_of(row)
+    found, given = _estimated(as_memory_row(row), shelf, given_kv=given_kv, ran=True)
+    found = found._replace(assumed=found.assumed + load.assumed)
+    return _figures(found) | speed.figures(found, given, load)
+
+
+def _estimated(
+    row: dict[str, Any], shelf: Shelf, *, given_kv: bool, ran: bool = False
+) -> tuple[Estimated, Configuration]:
+    """A row's memory, and the configuration that it named. `ran`: the row is of a server that somebody measured."""
     asked = fields.request(row)
     named, gpu = _named(asked)
-    machine = machine_named(gpu, asked.devices, asked.memory_bytes)
-    ranks = _ranks(asked, machine)
     loaded = shelf.checkpoint(named, asked.config, asked.quantization, flags.draft(asked.other_flags))
     if loaded.spec.unknowns:
         raise Unsupported("; ".join(loaded.spec.unknowns))
-    machine = machine_named(gpu, ranks.devices, asked.memory_bytes)
     version = release.of_row(asked.vllm_version, asked.date)
-    given = _configuration(asked, ranks.tp, loaded.online)
-    if given_kv:
-        given = given._replace(kv_cache_memory_bytes=_given_kv(row) or given.kv_cache_memory_bytes)
-    found = estimate(loaded.spec, machine.node, version.surface, given)
-    assumed = version.assumed + machine.assumed + ranks.assumed + loaded.assumed + found.assumed
-    return found._replace(assumed=assumed + flags.unmodelled(asked.other_flags))
+    if ran:
+        stored = speed.stored_as(Identity(loaded.spec), asked.quantization or "")
+        loaded = loaded._replace(spec=stored)
+    found, given = _on_devices(asked, gpu, loaded, version.surface, _given_kv(row) if given_kv else None, ran=ran)
+    assumed = version.assumed + loaded.assumed + found.assumed
+    return found._replace(assumed=assumed + flags.unmodelled(asked.other_flags)), given
+
+
+def _on_devices(
+    asked: Request, gpu: str, loaded: Checkpoint, surface: Surface, kv_bytes: int | None, *, ran: bool
+) -> tuple[Estimated, Configuration]:
+    """On the devices that the row counts; a measured one whose row counts none had the fewest that hold it."""
+    counts = (1, 2, 4, 8) if ran and not (asked.devices or asked.tp) else (asked.devices,)
+    for count in counts:
+        counted = asked._replace(devices=count)
+        ranks = _ranks(counted, machine_named(gpu, count, asked.memory_bytes))
+        machine = machine_named(gpu, ranks.devices, asked.memory_bytes)
+        given = _configuration(asked, ranks.tp, loaded.online)
+        given = given._replace(kv_cache_memory_bytes=kv_bytes or given.kv_cache_memory_bytes)
+        found = estimate(loaded.spec, machine.node, surface, given)
+        if found.budget.fits:
+            break
+    return found._replace(assumed=machine.assumed + ranks.assumed + found.assumed), given
 
 
 def _named(asked: Request) -> tuple[str, str]:

@@ -154,12 +154,12 @@ class Server:
             return
         try:
             self._process.terminate()
-            if self.wait(self.grace_s) is not None and _signal_group(self.pid, signal.SIGTERM):
-                _await_group_end(self.pid, _SWEEP_S)
+            if self.wait(self.grace_s) is not None and signal_group(self.pid, signal.SIGTERM):
+                await_group_end(self.pid, _SWEEP_S)
         finally:
-            _signal_group(self.pid, signal.SIGKILL)
+            signal_group(self.pid, signal.SIGKILL)
             self._process.wait()
-            _await_group_end(self.pid, _SWEEP_S)
+            await_group_end(self.pid, _SWEEP_S)
 
     @staticmethod
     def ended(code: int) -> str:
@@ -178,8 +178,8 @@ def new_run_folder() -> Path:
     return platformdirs.user_state_path("vllm-advisor") / "runs" / name
 
 
-def _signal_group(leader: int, number: int) -> bool:
-    """Whether there was a group to send it to."""
+def signal_group(leader: int, number: int) -> bool:
+    """Send a signal to all of a group; whether there was a group to send it to."""
     try:
         os.killpg(leader, number)
     except (ProcessLookupError, PermissionError):  # gone; macOS says the second of a group of zombies
@@ -187,10 +187,10 @@ def _signal_group(leader: int, number: int) -> bool:
     return True
 
 
-def _await_group_end(leader: int, at_most_s: float) -> None:
+def await_group_end(leader: int, at_most_s: float) -> None:
     """Wait until all of the group have released what they hold."""
     end = time.monotonic() + at_most_s
-    while _signal_group(leader, 0) and _holds_anything(leader) and time.monotonic() < end:
+    while signal_group(leader, 0) and _holds_anything(leader) and time.monotonic() < end:
         time.sleep(0.02)
 
 

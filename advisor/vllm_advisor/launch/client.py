@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from vllm_advisor.errors import EngineError
 from vllm_advisor.launch.log import scrub
 
 
 if TYPE_CHECKING:
-    from vllm_advisor.launch.child import Server
+    from pathlib import Path
 
 _HEALTH_TIMEOUT_S = 5.0
+
+
+class Answering(Protocol):
+    """A server, whoever started it: its address, the name that its API knows the model by, and its log."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def log(self) -> Path: ...
 
 
 def is_healthy(url: str) -> bool:
@@ -26,7 +39,7 @@ def is_healthy(url: str) -> bool:
         return False
 
 
-def complete(server: Server, prompt: str, max_tokens: int, timeout_s: float = 120.0) -> str:
+def complete(server: Answering, prompt: str, max_tokens: int, timeout_s: float = 120.0) -> str:
     """The greedy continuation of `prompt`, from /v1/completions. Raises EngineError when none comes back."""
     import httpx  # noqa: PLC0415
 

@@ -5,7 +5,6 @@ A second one during the clean-up unwinds that too, and the server's group is the
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from contextlib import contextmanager
@@ -31,13 +30,15 @@ class Interrupted(BaseException):
 def borrowed_signals() -> Iterator[None]:
     """Run the block with SIGINT, SIGTERM and SIGHUP as an exception; then restore the handlers and send it again.
 
-    So the exit status stays honest: whoever waits for us sees death by that signal. Outside of the main thread
-    nothing is borrowed, because Python lets only the main thread set handlers.
+    So the exit status stays honest: whoever waits for us sees death by that signal. What is ignored stays ignored, as
+    nohup(1) and a shell's background jobs want it. Outside of the main thread nothing is borrowed, because Python lets
+    only the main thread set handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    former = {number: signal.signal(number, _raise) for number in BORROWED}
+    heard = [number for number in BORROWED if signal.getsignal(number) is not signal.SIG_IGN]
+    former = {number: signal.signal(number, _raise) for number in heard}
     came = None
     try:
         yield
@@ -47,7 +48,7 @@ def borrowed_signals() -> Iterator[None]:
         for number, handler in former.items():
             signal.signal(number, handler)
     if came is not None:
-        os.kill(os.getpid(), came)
+        signal.raise_signal(came)  # to this thread and at once; os.kill may reach another one, and we would end well
 
 
 def _raise(number: int, _frame: FrameType | None) -> None:

@@ -7,12 +7,17 @@ left out with a warning that names it; a missing reading stays unknown and is ne
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from vllm_advisor.hardware import Unknown
 from vllm_advisor.probe.notes import Notes
 from vllm_advisor.probe.nvml_driver import Driver
 from vllm_advisor.probe.reading import Reading
 
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NOT_ASKED = Unknown("not probed")
 
@@ -76,3 +81,21 @@ def _cuda_version(driver: Driver, notes: Notes) -> str:
         notes.add("", f"the newest CUDA of the driver is not known: {version.why}")
         return ""
     return f"CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+@contextmanager
+def started() -> Iterator[Driver | None]:
+    """NVML for as long as the block lasts, None where there is none; never raises for that."""
+    try:
+        import pynvml  # noqa: PLC0415  # only a machine that is probed pays for it
+    except ImportError:
+        yield None
+        return
+    driver = Driver(pynvml)
+    if isinstance(driver.ask_system("nvmlInit"), Unknown):
+        yield None
+        return
+    try:
+        yield driver
+    finally:
+        driver.ask_system("nvmlShutdown")

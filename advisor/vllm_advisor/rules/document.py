@@ -54,14 +54,24 @@ def rules() -> str:
 
 
 def _rule(rule: Rule) -> tuple[str, ...]:
-    when = (rule.when.__doc__ or "").strip().splitlines()[0]
-    then = "what would help" if rule.hint == "{hint}" else rule.hint
+    then = hint(rule)
     says = f"{rule.says}. *Then:* {then}" if then else rule.says
-    return rule.id, when, _verdict(rule.verdict), says, rule.source
+    return rule.id, when(rule), verdict(rule.verdict), says, rule.source
 
 
-def _verdict(verdict: Verdict) -> str:
-    return f"{verdict.level} × {verdict.weight:g}" if verdict.level in ("discourage", "prefer") else verdict.level
+def when(rule: Rule) -> str:
+    """When a rule speaks, in words."""
+    return (rule.when.__doc__ or "").strip().splitlines()[0]
+
+
+def hint(rule: Rule) -> str:
+    """What to do then; "" where there is nothing to do."""
+    return "what would help" if rule.hint == "{hint}" else rule.hint
+
+
+def verdict(given: Verdict) -> str:
+    """`veto`, or `prefer × 1.1`."""
+    return f"{given.level} × {given.weight:g}" if given.level in ("discourage", "prefer") else given.level
 
 
 def seed() -> str:

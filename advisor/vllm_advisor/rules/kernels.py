@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vllm_advisor.rules import views
-from vllm_advisor.vllm import backends, schemes
 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vllm_advisor.facts import Case
+    from vllm_advisor.vllm.backends import Arithmetic
 
 _LAYERS = {
     "full": "attention",
@@ -28,18 +28,24 @@ def kernels(case: Case) -> tuple[tuple[str, str], ...]:
 
 
 def _attention(case: Case) -> Iterator[tuple[str, str]]:
-    dtype, sparse = views.kv_dtype(case), views.is_sparse(case)
-    with_aiter = schemes.uses_aiter(case.plan)
+    dtype = views.kv_dtype(case)
     for cache in case.facts.model.caches:
         if cache.kind in _LAYERS and cache.q_heads:
-            found = backends.attention(case.facts.vllm, views.arch(case), cache, dtype, aiter=with_aiter, sparse=sparse)
+            found = views.attention(case, cache, dtype)
             yield from ((_LAYERS[cache.kind], found[0]),) if found else ()
 
 
 def _matmuls(case: Case) -> Iterator[tuple[str, str]]:
-    for part, how in (("linear layers", views.linear_arithmetic(case)), ("experts", views.expert_arithmetic(case))):
-        if how and how.backend:
-            yield (
-                part,
-                f"{how.backend}, multiplies in {how.compute_bits} bits" + (" (emulated)" if how.emulated else ""),
-            )
+    """Linear layers in several formats have a kernel for each: all are named."""
+    experts = views.expert_arithmetic(case)
+    for part, used in (("linear layers", views.linear_arithmetics(case)), ("experts", (experts,) if experts else ())):
+        told = "; ".join(dict.fromkeys(map(_told, filter(_is_known, used))))
+        yield from ((part, told),) if told else ()
+
+
+def _is_known(how: Arithmetic) -> bool:
+    return how.backend is not None
+
+
+def _told(how: Arithmetic) -> str:
+    return f"{how.backend}, multiplies in {how.compute_bits} bits" + (" (emulated)" if how.emulated else "")

@@ -8,6 +8,7 @@ something fits is a matter of a model and a plan, not of this table.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_advisor.facts import Case, Facts, MemoryBudget
@@ -17,7 +18,7 @@ from vllm_advisor.plan import Plan
 from vllm_advisor.rules import views
 from vllm_advisor.rules.engine import judge
 from vllm_advisor.units import GIB, Interval
-from vllm_advisor.vllm import archs, backends, schemes
+from vllm_advisor.vllm import archs, backends, plugin, schemes
 from vllm_advisor.workload import Objective, Sensitivity, Workload
 
 
@@ -114,12 +115,36 @@ _FITS = MemoryBudget(
 )
 
 
-def matrix(gpu: Gpu, surface: Surface) -> tuple[MatrixRow, ...]:
-    """One row a situation; a single row with the reason where this vLLM does not support the device."""
+def matrix(gpu: Gpu, surface: Surface, *, allow_plugin: bool = False) -> tuple[MatrixRow, ...]:
+    """One row a situation; a single row with the reason where this vLLM does not support the device.
+
+    `allow_plugin`: two rows more, of our own plugin for a dense model and for one with experts.
+    """
     reason = backends.supported_arch(surface, gpu.arch)
     if reason:
         return (MatrixRow("any", "not supported", "not supported", reason, "QNT-01"),)
-    return tuple(_row(situation, gpu, surface) for situation in _SITUATIONS)
+    ours = tuple(_our_row(gpu, surface, moe=moe) for moe in (False, True)) if allow_plugin else ()
+    return tuple(_row(situation, gpu, surface) for situation in _SITUATIONS) + ours
+
+
+_OUR_RULES = ("QNT-30", "QNT-31", "ACC-02")
+
+
+def _our_row(gpu: Gpu, surface: Surface, *, moe: bool) -> MatrixRow:
+    """Our plugin on a BF16 checkpoint, judged by the same rules, with vLLM's own kernel beside it."""
+    name = f"our plugin, {'experts' if moe else 'dense'}"
+    case = _case(_Situation(name, Workload(), "stored", moe=moe), _OPTIONS[0], "auto", gpu, surface)
+    case = case._replace(plan=replace(case.plan, quantization=plugin.NAME))
+    said = {f.rule: f for f in judge(case)}
+    refused = [f for f in said.values() if f.level == "veto"]
+    if refused:
+        why, rules = "; ".join(f.message for f in refused), ", ".join(f.rule for f in refused)
+        return MatrixRow(name, "none", "none", why, rules)
+    takes = backends.attention(surface, gpu.arch, case.facts.model.caches[0], "auto")
+    why = "; ".join(f.message for rule, f in said.items() if rule in _OUR_RULES)
+    label = f"MXFP4 (online: --quantization {plugin.NAME}; ours: {plugin.INSTALL})"
+    rules = ", ".join(rule for rule in said if rule in _OUR_RULES)
+    return MatrixRow(name, label, f"16 bits (auto) through {takes[0]}", why, rules)
 
 
 def _row(situation: _Situation, gpu: Gpu, surface: Surface) -> MatrixRow:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_advisor.rules import views
 from vllm_advisor.units import count
-from vllm_advisor.vllm import archs, backends, schemes
+from vllm_advisor.vllm import archs
 from vllm_advisor.workload import Sensitivity
 
 
@@ -23,10 +23,7 @@ _LOADS_KV_SCALES = frozenset(("fp8", "modelopt", "modelopt_fp4", "quark", "fbgem
 
 
 def _takes(case: Case, group: CacheGroup, dtype: str) -> tuple[str, ...]:
-    sparse = views.is_sparse(case)
-    return backends.attention(
-        case.facts.vllm, views.arch(case), group, dtype, aiter=schemes.uses_aiter(case.plan), sparse=sparse
-    )
+    return views.attention(case, group, dtype)
 
 
 def no_backend(case: Case) -> Mapping[str, Any] | None:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from vllm_advisor.facts import Case
 
+# Below this the weights are a small part of what a device reads and holds; an estimate of ours.
+_SMALL_MODEL = 2_000_000_000
+
 
 def _demanding(case: Case) -> bool:
     return case.facts.workload.sensitivity in (Sensitivity.SENSITIVE, Sensitivity.RETRIEVAL)
@@ -42,7 +45,7 @@ def four_bit_checkpoint_for_sensitive_work(case: Case) -> Mapping[str, Any] | No
     model = case.facts.model
     if views.converts_online(case) or views.scheme(case) not in views.FOUR_BIT or not _demanding(case):
         return None
-    return {"checkpoint": model.name, "base": model.base_model} if _is_a_copy(case) else None
+    return {"checkpoint": model.name, "base": model.base_model} if _is_four_bit_copy(case) else None
 
 
 def full_precision_for_sensitive_work(case: Case) -> Mapping[str, Any] | None:
@@ -75,9 +78,23 @@ def four_bit_copy(case: Case) -> Mapping[str, Any] | None:
     model = case.facts.model
     if case.facts.workload.sensitivity is not Sensitivity.NORMAL or views.scheme(case) not in views.FOUR_BIT:
         return None
-    if views.converts_online(case) or not _is_a_copy(case):
+    if views.converts_online(case) or not _is_four_bit_copy(case):
         return None
     return {"checkpoint": model.name, "base": model.base_model}
+
+
+def _is_four_bit_copy(case: Case) -> bool:
+    """A four-bit copy of a model that was published in more bits; one that was published in four loses little more."""
+    model = case.facts.model
+    return _is_a_copy(case) and dict(model.siblings).get(model.base_model) not in views.FOUR_BIT
+
+
+def small_model_online(case: Case) -> Mapping[str, Any] | None:
+    """A model with so few weights that there is little to save, and each counts for more."""
+    params = case.facts.model.params
+    if not views.converts_online(case) or not 0 < params < _SMALL_MODEL:
+        return None
+    return {"flag": case.plan.quantization, "params": f"{params / 1e9:.1f} billion"}
 
 
 def sibling_is_ready(case: Case) -> Mapping[str, Any] | None:

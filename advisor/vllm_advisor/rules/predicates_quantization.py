@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_advisor.rules import views
 from vllm_advisor.units import gib
-from vllm_advisor.vllm import archs, backends, schemes
+from vllm_advisor.vllm import archs, backends, plugin, schemes
 
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def method_removed(case: Case) -> Mapping[str, Any] | None:
 def method_unknown(case: Case) -> Mapping[str, Any] | None:
     """The checkpoint's method is none of this version's."""
     method = _method(case)
-    if method in ("none", "bitsandbytes") or method in case.facts.vllm.quantizations:
+    if method in ("none", "bitsandbytes", plugin.NAME) or method in case.facts.vllm.quantizations:
         return None
     return {"method": method, "version": case.facts.vllm.version}
 
@@ -115,12 +115,14 @@ def converts_a_quantized_checkpoint(case: Case) -> Mapping[str, Any] | None:
     flag, model = case.plan.quantization, case.facts.model
     if not flag or model.quantization.method == "none" or flag in (_method(case), model.quantization.method):
         return None
+    if flag == plugin.NAME and plugin.takes(model):
+        return None  # gpt-oss's format, taken over as it is
     return {"flag": flag, "method": model.quantization.method}
 
 
 def cannot_convert_online(case: Case) -> Mapping[str, Any] | None:
     """The version or device has no such online quantization."""
-    if not views.converts_online(case):
+    if not views.converts_online(case) or case.plan.quantization == plugin.NAME:
         return None
     flag = "fp8_per_tensor" if case.plan.quantization == "fp8" else case.plan.quantization
     arch, surface = views.arch(case), case.facts.vllm
@@ -167,7 +169,7 @@ def _other_switch(case: Case, activation: str) -> str:
     """AITER may be what is missing, or what is in the way."""
     if views.arch(case) not in archs.MI3XX:
         return ""
-    surface, arch, scheme = case.facts.vllm, views.arch(case), views.scheme(case)
+    surface, arch, scheme = case.facts.vllm, views.arch(case), views.expert_scheme(case)
     model_type = case.facts.model.model_type
     if schemes.aiter_experts(case.plan):
         in_the_way = backends.aiter_refuses_experts(surface, arch, scheme, activation, model_type)
@@ -207,6 +209,8 @@ def scheme_kept(case: Case) -> Mapping[str, Any] | None:
     if views.converts_online(case) or views.scheme(case) in ("other", "nvfp4_mixed"):
         return None
     found = views.main_arithmetic(case)
+    if plugin.serves(case.facts.model, case.plan):
+        return None  # QNT-30 says it
     if found.backend is None or found.emulated:
         return None
     return {"checkpoint": case.facts.model.name, "scheme": views.scheme(case).replace("_", " "),
@@ -215,7 +219,7 @@ def scheme_kept(case: Case) -> Mapping[str, Any] | None:
 
 def halves_the_weights(case: Case) -> Mapping[str, Any] | None:
     """Converted while loading to a format that the device multiplies natively."""
-    if not views.converts_online(case):
+    if not views.converts_online(case) or case.plan.quantization == plugin.NAME:
         return None
     found = views.main_arithmetic(case)
     if not found.native or found.compute_bits >= 16:
@@ -226,7 +230,7 @@ def halves_the_weights(case: Case) -> Mapping[str, Any] | None:
 
 def converted_for_memory_only(case: Case) -> Mapping[str, Any] | None:
     """Converted while loading, and multiplied in BF16 all the same."""
-    if not views.converts_online(case):
+    if not views.converts_online(case) or case.plan.quantization == plugin.NAME:
         return None
     found = views.main_arithmetic(case)
     if found.compute_bits < 16 or found.backend is None or found.emulated:
@@ -234,14 +238,31 @@ def converted_for_memory_only(case: Case) -> Mapping[str, Any] | None:
     return {"flag": case.plan.quantization, "kernel": found.backend, "arch": views.arch(case)}
 
 
+def weight_only_nvfp4_on_rocm(case: Case) -> Mapping[str, Any] | None:
+    """NVFP4 weights with 16-bit activations: outside of Hopper and Blackwell the selector forces Marlin."""
+    stored = case.facts.model.quantization
+    weight_only = stored.scheme in ("nvfp4", "nvfp4_mixed") and stored.activation_bits == 16
+    return {"arch": views.arch(case)} if weight_only and views.arch(case) in archs.ROCM else None
+
+
 _SATURATED = 64  # requests in flight from which decode is often bound by arithmetic; an estimate
 
 
 def mxfp4_without_aiter(case: Case) -> Mapping[str, Any] | None:
-    """MXFP4 experts on CDNA3 or CDNA4 with AITER off."""
-    if views.scheme(case) != "mxfp4" or case.facts.model.moe is None:
+    """MXFP4 experts on CDNA3 or CDNA4 with AITER off, in a version whose AITER has a kernel of its own for them."""
+    model, arch = case.facts.model, views.arch(case)
+    if plugin.serves(model, case.plan):
         return None
-    return {"arch": views.arch(case)} if views.arch(case) in archs.MI3XX and not schemes.uses_aiter(case.plan) else None
+    if views.scheme(case) != "mxfp4" or model.moe is None or arch not in archs.MI3XX or schemes.uses_aiter(case.plan):
+        return None
+    now, then = (
+        backends.moe(
+            case.facts.vllm, arch, "mxfp4", model.moe.activation, aiter=on, model_type=model.model_type,
+            expert_parallel=case.plan.enable_expert_parallel,
+        )
+        for on in (False, True)
+    )  # fmt: skip
+    return {"arch": arch, "kernel": now or "no kernel at all", "better": then} if then and then != now else None
 
 
 def fp8_blocks_on_ada(case: Case) -> Mapping[str, Any] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from vllm_advisor.hardware import Vendor
 from vllm_advisor.rules import views
 from vllm_advisor.units import count
-from vllm_advisor.vllm import archs, schemes
+from vllm_advisor.vllm import archs, backends, backends_table, plugin, schemes
 from vllm_advisor.workload import Objective
 
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vllm_advisor.facts import Case
+    from vllm_advisor.vllm.surface import Surface
 
 
 def more_sequences_than_state_blocks(case: Case) -> Mapping[str, Any] | None:
@@ -117,6 +119,12 @@ def on_cpu(case: Case) -> Mapping[str, Any] | None:
     return {"arch": views.arch(case)} if views.gpu(case).vendor is Vendor.CPU else None
 
 
+def compiled_on_cpu(case: Case) -> Mapping[str, Any] | None:
+    """On a CPU, without --enforce-eager: vLLM hands the whole model to Inductor, which writes C++ and compiles it."""
+    on_processor = views.gpu(case).vendor is Vendor.CPU
+    return {} if on_processor and not case.plan.enforce_eager else None
+
+
 _FLAGS = (
     ("performance_mode", "--performance-mode"),
     ("attention_backend", "--attention-backend"),
@@ -147,7 +155,29 @@ def attention_backend_unknown(case: Case) -> Mapping[str, Any] | None:
 
 def judged_by_a_neighbour(case: Case) -> Mapping[str, Any] | None:
     """Kernels are chosen from the tables of the nearest version that was read."""
-    release = case.facts.vllm.release
-    if release in ((0, 24, 0), (0, 33, 0)):
+    vllm = case.facts.vllm
+    judge = backends_table.judge(vllm)
+    return {"version": vllm.version, "tables": judge.version} if judge is not vllm else None
+
+
+def choice_rests_on_the_unread(case: Case) -> Mapping[str, Any] | None:
+    """A gate on the way to the chosen kernel asks what only the device, or a library there, can answer."""
+    plan, model = case.plan, case.facts.model
+    if plugin.serves(model, plan):
         return None
-    return {"version": case.facts.vllm.version, "tables": "0.33.0" if release >= (0, 29) else "0.24.0"}
+    method = schemes.method_of(model, plan)
+    parts = [("linear layers", scheme, schemes.uses_aiter(plan)) for scheme in views.linear_schemes(case)]
+    if model.moe is not None:
+        parts.append(("experts", views.expert_scheme(case), schemes.aiter_experts(plan)))
+    for part, scheme, on in parts:
+        note = _unread(case.facts.vllm, views.arch(case), (part == "experts", scheme, model.model_type, method), on)
+        if note:
+            found = {"part": part, "scheme": scheme.replace("_", " "), "note": note}
+            return {"version": case.facts.vllm.version} | found
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _unread(surface: Surface, arch: str, part: tuple[bool, str, str, str], on: bool) -> str | None:
+    moe, scheme, model_type, method = part
+    return backends.unverified(surface, arch, scheme, moe=moe, aiter=on, model_type=model_type, method=method)

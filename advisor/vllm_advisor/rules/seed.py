@@ -128,7 +128,10 @@ SEED_CLAIMS: tuple[SeedClaim, ...] = (
         "false", "false",
         "The engine runs in another process, so that counter stays near zero; and vLLM always fills the share that "
         "gpu_memory_utilization allows with KV cache, so totals are equal by construction. Compare what the log says: "
-        '"Model loading took", "Available KV cache memory" and "KV cache size".',
+        '"Model loading took", "Available KV cache memory" and "KV cache size". `advisor compare` sets the formats side by '
+        "side from the memory and speed models, with no device, and MXFP4 too, which the script leaves out: with the kernel "
+        "and the bits that it multiplies in (BF16 on H100, so memory is saved and arithmetic is not). `tuner compare` starts "
+        "a server for each and puts the engine's own figures beside the estimates.",
         "v1/worker/gpu_worker.py:683-757",
     ),
     SeedClaim(
@@ -256,8 +259,10 @@ SEED_CLAIMS: tuple[SeedClaim, ...] = (
     SeedClaim(
         "cache size",
         "FP8 halves the cache of BF16.",
-        "true", "true",
-        "One byte for two. Formats scaled by token and head add four bytes a head and token for K and for V.",
-        "v1/kv_cache_interface.py:583-612",
+        "partly", "partly",
+        "One byte for two in keys and values. Formats scaled by token and head add four bytes a head and token for K and for "
+        "V. MiniMax-M3's index keys stay in 16 bits (--attention-config has a dtype of their own): its token falls to 0.66, "
+        "as `advisor compare` shows.",
+        "v1/kv_cache_interface.py:583-612; models/minimax_m3/common/indexer.py:147; 0.24 models/minimax_m3/nvidia/model.py:490",
     ),
 )  # fmt: skip

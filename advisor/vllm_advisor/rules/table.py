@@ -11,9 +11,11 @@ from __future__ import annotations
 from vllm_advisor.rules import predicates_kv as kv
 from vllm_advisor.rules import predicates_memory as memory
 from vllm_advisor.rules import predicates_parallel as parallel
+from vllm_advisor.rules import predicates_plugin as ours
 from vllm_advisor.rules import predicates_quality as quality
 from vllm_advisor.rules import predicates_quantization as quant
 from vllm_advisor.rules import predicates_serving as serving
+from vllm_advisor.rules import predicates_widths as widths
 from vllm_advisor.rules.rule import Rule, discourage, info, prefer, veto
 
 
@@ -72,7 +74,7 @@ RULES: tuple[Rule, ...] = (
     Rule("QNT-13", quant.scheme_not_known,                       discourage(.9),   "how vLLM runs {method} here is not in our tables", "advice"),
     Rule("QNT-14", quant.emulated,                               discourage(.4),   "{scheme} has no unit on {arch}: {kernel} unpacks the weights to BF16", "kernels/linear/__init__.py; fused_moe/oracle/", "BF16, or FP8 where the device has it"),
     Rule("QNT-15", quant.weight_only_at_saturation,              discourage(.95),  "{kernel} computes in BF16 on {arch}: {scheme} saves memory, not arithmetic, and {concurrency} requests may be bound by that", "public measurements: 4-bit weights gave 7,100 to 9,612 tok/s where BF16 gave 10,338 (Qwen3-8B, A100)"),
-    Rule("QNT-16", quant.mxfp4_without_aiter,                    discourage(.85),  "MXFP4 experts on {arch} without AITER: only gpt-oss's activation has a kernel", "oracle/mxfp4.py:402-465; experts/aiter_mxfp4_w4a16_moe.py:349", "VLLM_ROCM_USE_AITER=1"),
+    Rule("QNT-16", quant.mxfp4_without_aiter,                    discourage(.85),  "MXFP4 experts on {arch} without AITER: {kernel}; with it vLLM takes {better}", "oracle/mxfp4.py:402-465; 0.24 :540-549, :607-611", "VLLM_ROCM_USE_AITER=1"),
     Rule("QNT-17", quant.fp8_blocks_on_ada,                      info,             "block-FP8 linear layers run through Marlin on sm89 in vLLM {version}: FP8 weights, BF16 arithmetic", "kernels/linear/__init__.py:497-506"),
     Rule("QNT-18", quant.no_bf16_on_turing,                      info,             "sm75 has no BF16: vLLM serves the model in FP16", "platforms/cuda.py:262"),
     Rule("QNT-19", quant.fnuz,                                   info,             "{arch} has the FNUZ kind of FP8: vLLM converts weights and doubles KV scales", "quantization/kv_cache.py:128-150"),
@@ -80,6 +82,11 @@ RULES: tuple[Rule, ...] = (
     Rule("QNT-21", quant.scheme_kept,                            info,             "{checkpoint} is served as it was published, in {scheme}: {kernel} multiplies in {bits} bits", "kernels/linear/__init__.py; fused_moe/oracle/"),
     Rule("QNT-22", quant.halves_the_weights,                     info,             "{flag}: {kernel} multiplies in {bits} bits on {arch}, at twice the rate or more and with half the bytes or fewer", "kernels/linear/__init__.py; fused_moe/oracle/"),
     Rule("QNT-23", quant.converted_for_memory_only,              discourage(.85),  "{flag}: {kernel} multiplies in BF16 on {arch}, so it saves memory and no arithmetic", "kernels/linear/__init__.py; fused_moe/oracle/", "BF16 where it fits"),
+    Rule("QNT-24", widths.input_not_in_groups,                   veto,             "{flag} shares a scale among {group} elements, and the input of {layer} is {width} on a rank: vLLM refuses to load it", "quantization/online/mxfp8.py:56-62; online/mxfp4.py:101-106; models/siglip.py:421-428", "fp8_per_channel or fp8_per_block, or other TP ranks"),
+    Rule("QNT-28", quant.weight_only_nvfp4_on_rocm,              veto,             "the checkpoint's weight-only NVFP4 layers insist on Marlin, which {arch} does not have", "kernels/linear/__init__.py:1227-1256; 0.24 :881-892", "an FP8 or BF16 checkpoint"),
+    Rule("QNT-29", ours.plugin_refuses,                          veto,             "advisor_mxfp4 cannot serve this: {reason}", "vllm_mx_kernels/vllm_plugin.py; vllm_config.py; vllm_moe.py why_not"),
+    Rule("QNT-30", ours.needs_our_plugin,                        info,             "{kernel} multiplies in {bits} bits: our plugin and no part of vLLM, so the server's environment has to have it; {beside}", "vllm_mx_kernels/vllm_plugin.py; entry point group vllm.general_plugins", "{install}"),
+    Rule("QNT-31", ours.plugin_saves_memory_only,                discourage(.85),  "advisor_mxfp4 multiplies in BF16 on {arch}, so it saves memory and no arithmetic", "vllm_mx_kernels/device.py", "BF16 where it fits"),
 
     Rule("KV-01",  kv.no_backend,                                veto,             "no attention backend of vLLM {version} takes a cache in {dtype} on {arch} ({layer})", "platforms/cuda.py:84-182; platforms/rocm.py:531-567", "{hint}"),
     Rule("KV-02",  kv.dtype_unknown,                             veto,             "vLLM {version} has no KV cache dtype {dtype}", "config/cache.py:44-67"),
@@ -101,6 +108,8 @@ RULES: tuple[Rule, ...] = (
     Rule("KV-18",  kv.forced_backend_refuses,                    veto,             "{forced} does not take a cache in {dtype} here; these do: {takes}", "v1/attention/backends/*.py"),
     Rule("KV-19",  kv.deepseek_v4_is_fp8,                        info,             "DeepSeek V4 keeps its cache in fp8 whatever --kv-cache-dtype says", "models/deepseek_v4/attention.py:107-122"),
     Rule("KV-20",  kv.cache_kept,                                info,             "the cache stays in 16 bits, through {backend}: nothing is lost and no scales are needed", "platforms/cuda.py:84-182; platforms/rocm.py:531-567"),
+    Rule("KV-21",  widths.unlike_widths_in_fp8,                  veto,             "keys of {k} and values of {v} have an attention kernel of their own, which reads no cache in {dtype} on {arch}", "models/mimo_v2.py:320-340; v1/attention/backends/flash_attn.py:1129-1143; triton_attn_diffkv.py:113; 0.24 :154", "--kv-cache-dtype auto"),
+    Rule("KV-22",  widths.images_in_fp8_on_ampere,               veto,             "images that attend in both directions leave Triton on {arch}, and it refuses an fp8 cache below sm89", "v1/attention/backends/flash_attn.py:471-512; triton_attn.py:515", "--kv-cache-dtype {dtype}"),
 
     Rule("ACC-01", quality.four_bits_online_for_sensitive_work,  discourage(.4),   "{flag} rounds to four bits while loading, with no calibration, for {work} work", "advice", "BF16, an FP8 checkpoint, or a calibrated four-bit one that was measured"),
     Rule("ACC-02", quality.four_bits_online,                     discourage(.65),  "{flag} rounds to four bits while loading, with no calibration: measure accuracy before use", "advice"),
@@ -113,6 +122,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ACC-09", quality.rare_experts_uncalibrated,            info,             "{used} of {experts} experts run a token: a calibration set may not have reached the rare ones", "advice"),
     Rule("ACC-10", quality.eight_bit_copy_for_sensitive_work,    discourage(.5),   "{scheme} rounds weights that were trained in BF16: for code or maths, measure it first", "advice", "BF16 where it fits"),
     Rule("ACC-11", quality.four_bit_copy,                        discourage(.75),  "{checkpoint} is a four-bit copy of {base}: more of it is lost than in eight bits", "advice: measure accuracy before use"),
+    Rule("ACC-12", quality.small_model_online,                   discourage(.85),  "{flag} on {params} parameters: little memory to save, and a small model loses more by rounding", "advice", "BF16"),
 
     Rule("BAT-01", serving.more_sequences_than_state_blocks,     veto,             "{seqs} sequences, {blocks} state blocks: vLLM refuses to capture graphs", "config/compilation.py:1511-1533", "--max-num-seqs {blocks}"),
     Rule("BAT-02", serving.fewer_tokens_than_sequences,          veto,             "max_num_batched_tokens {tokens} is below max_num_seqs {seqs}", "config/scheduler.py:331"),
@@ -120,7 +130,7 @@ RULES: tuple[Rule, ...] = (
     Rule("BAT-04", serving.long_prefill_steps,                   discourage(.97),  "steps of {tokens} tokens delay everybody's next token while a prompt is read", "advice: chunked prefill shares the token budget"),
     Rule("BAT-05", serving.prompt_in_many_steps,                 info,             "a prompt takes {steps} steps of {tokens} tokens", "config/scheduler.py"),
 
-    Rule("ENV-01", serving.aiter_off,                            discourage(.7),   "AITER is off by default on {arch}", "_aiter_ops.py:203-223; truth: unset it was 1.7 to 3.7 times slower (vLLM issue 56945)", "VLLM_ROCM_USE_AITER=1"),
+    Rule("ENV-01", serving.aiter_off,                            discourage(.7),   "AITER is off by default on {arch}", "_aiter_ops.py:203-223; public measurements: unset it was 1.7 to 3.7 times slower (vLLM issue 56945)", "VLLM_ROCM_USE_AITER=1"),
     Rule("ENV-02", serving.aiter_where_it_is_not_built,          discourage(.8),   "AITER has no kernels for {arch}", "_aiter_ops.py:203-238; platforms/rocm.py:1426", "leave VLLM_ROCM_USE_AITER unset"),
     Rule("ENV-03", serving.variable_unknown,                     discourage(.95),  "{names}: unknown to vLLM {version}, which warns and ignores them", "envs.py", "leave them out"),
 
@@ -132,6 +142,7 @@ RULES: tuple[Rule, ...] = (
     Rule("HW-02",  serving.memory_is_shared,                     info,             "{gpu} shares its memory with the CPU: what the system uses is missing here", "catalog"),
     Rule("HW-03",  serving.devices_differ,                       info,             "unlike devices ({names}): {least} limits all of them", "advice"),
     Rule("HW-04",  serving.on_cpu,                               info,             "no GPU: {arch} serves small models, slowly", "platforms/cpu.py"),
+    Rule("HW-05",  serving.compiled_on_cpu,                      info,             "compiled on the CPU: a start takes minutes and needs a C++ compiler (g++) there, for about 1.25 times the tokens a second", "platforms/cpu.py:373-391; torch/_inductor/cpp_builder.py; measured: SmolLM2-135M, vLLM 0.32.0, 2 cores, median of 13 rounds in turns (0.88 to 1.47; start 3 to 5.5 times as long)", "--enforce-eager starts at once, without a compiler, and is slower"),
 
     Rule("PRV-01", quality.config_not_verbatim,                  info,             "the model's config is {provenance}, not the published file", "catalog", "pass a local folder to be sure"),
     Rule("PRV-02", quality.weight_bytes_derived,                 info,             "weight bytes follow from shapes, not from the files' index", "catalog"),
@@ -140,5 +151,6 @@ RULES: tuple[Rule, ...] = (
     Rule("VER-02", serving.moe_backend_unknown,                  veto,             "--moe-backend {forced} is none of vLLM {version}", "config/kernel.py"),
     Rule("VER-03", serving.attention_backend_unknown,            veto,             "--attention-backend {forced} is none of vLLM {version}", "v1/attention/backends/registry.py"),
     Rule("VER-04", serving.judged_by_a_neighbour,                info,             "kernels are judged by the tables of vLLM {tables}, the nearest to {version} that was read", "advice"),
+    Rule("VER-05", serving.choice_rests_on_the_unread,           info,             "which kernel vLLM {version} takes for {part} in {scheme} also rests on what its source does not tell: {note}", "model_executor/kernels/linear/; fused_moe/oracle/"),
 )
 # fmt: on

@@ -1,0 +1,1 @@
+"""One screen a file; `steps.py` names them in their order."""

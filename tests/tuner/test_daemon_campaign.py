@@ -1,0 +1,30 @@
+"""The campaign of faults in its short form: benchmarks/fault_campaign.py is the long one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+CAMPAIGN = Path(__file__).parents[2] / "benchmarks/fault_campaign.py"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_random_faults(tmp_path):
+    """Twenty-five or more, until plans were adopted and worse ones refused: nothing is lost, left or made worse."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    words = ("--faults", "25", "--seed", "11", "--folder", str(tmp_path / "campaign"))
+    done = subprocess.run(
+        [sys.executable, CAMPAIGN, *words], capture_output=True, text=True, env=environment, check=False
+    )
+    assert 0 == done.returncode, done.stderr
+    found = json.loads(done.stdout)
+    assert sum(found["faults"].values()) >= 25
+    assert found["most_ticks"] <= 2
+    assert found["adopted"]
+    assert found["refused_worse"] >= 1
+    assert found["attempts"] >= 2

@@ -13,15 +13,25 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 BASELINE = [sys.executable, "-c", "import typer, rich.table"]
 ADVISOR = [sys.executable, "-m", "vllm_advisor"]
+SERVE = ["vllm", "serve", "openai/gpt-oss-120b", "--tensor-parallel-size", "8"]
+LOG = Path(__file__).parents[1] / "tests/data/logs/healthy-0.33.log"
 COMMANDS = {
     # name: (arguments, the bar as a multiple of the baseline)
     "--help": (["--help"], 1.2),
     "recommend gpt-oss-120b 8xH100": (["recommend", "openai/gpt-oss-120b", "--gpu", "8xH100"], 2.0),
     "estimate gpt-oss-120b 8xH100": (["estimate", "openai/gpt-oss-120b", "--gpu", "8xH100", "--tp", "8"], 2.0),
+    "check gpt-oss-120b 8xH100": (["check", "--gpu", "8xH100", "--", *SERVE], 2.0),
+    "compare Qwen3-8B H100": (["compare", "Qwen/Qwen3-8B", "--gpu", "H100"], 2.0),
+    "migrate 0.24.0 to 0.33.0": (
+        ["migrate", "--from", "0.24.0", "--to", "0.33.0", "--gpu", "8xH100", "--", *SERVE],
+        2.0,
+    ),
+    "doctor healthy-0.33.log": (["doctor", str(LOG), "--gpu", "8xH100"], 2.0),
 }
 
 

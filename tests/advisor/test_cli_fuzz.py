@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vllm_advisor import question
 from vllm_advisor.candidates import Restrictions
-from vllm_advisor.cli import commands, inputs
 from vllm_advisor.errors import AdvisorError
 
 
@@ -46,9 +46,9 @@ def test_a_damaged_config_never_gives_a_traceback(tmp_path_factory, config, mach
     """Whatever stands in the file, `advisor recommend` ends with 0 or 1 and an answer, or with one line and exit 2."""
     file = tmp_path_factory.mktemp("fuzz") / "config.json"
     file.write_text(json.dumps(config), encoding="utf-8")
-    asked = commands.Question(str(file), machine, None, "0.33.0", inputs.Load(), Restrictions(), True, None)
+    asked = question.Question(str(file), machine, None, "0.33.0", question.Load(), Restrictions(), True, None)
     try:
-        answer = commands.answer(asked, 3)
+        answer = question.answer(asked, 3).found
     except AdvisorError as error:
         refused = error
     else:

@@ -1,5 +1,6 @@
 """The life of a server, with a stand-in `vllm` that is run for real: ready, dead, stuck, stubborn, interrupted."""
 
+import json
 import os
 import signal
 import socket
@@ -13,57 +14,9 @@ from vllm_advisor.errors import EngineError, UsageError
 from vllm_advisor.launch import Server, complete
 from vllm_advisor.launch.session import serve
 from vllm_advisor.plan import LaunchCommand
+from vllm_advisor.testing import install_vllm
 
 
-# What it does is told by FAKE. It starts a process of its own, as an engine does, that only its group betrays.
-FAKE_VLLM = f"""#!{sys.executable}
-import json, os, signal, subprocess, sys, threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
-
-mode = os.environ.get("FAKE", "ready")
-print("argv", json.dumps(sys.argv[1:]), flush=True)
-print("cwd", os.getcwd(), "safe", os.environ.get("PYTHONSAFEPATH"), flush=True)
-ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if mode == "stubborn" else ""
-worker = "import signal; " + ignore + "signal.pause()"
-subprocess.Popen([sys.executable, "-c", worker])
-if mode == "dies":
-    print("(EngineCore pid=7) ERROR 11-29 [core.py:1510] ValueError: no room for hf_abcdefghij1234", flush=True)
-    sys.exit("RuntimeError: Engine core initialization failed. See root cause above.")
-if mode == "hangs":
-    signal.pause()
-if mode == "stubborn":
-    signal.signal(signal.SIGTERM, lambda *_: Path(os.environ["FIFO"]).write_text("ignored"))
-
-
-def end():
-    os.kill(os.getpid(), signal.SIGKILL) if mode == "suicidal" else os._exit(0)
-
-
-class Handler(BaseHTTPRequestHandler):
-    asked = 0
-
-    def do_GET(self):
-        Handler.asked += 1
-        self.send_response(200 if Handler.asked > 1 else 503)
-        self.end_headers()
-        self.wfile.flush()
-        if mode in ("suicidal", "brief") and Handler.asked > 1:
-            threading.Timer(0.5, end).start()
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.send_response(200 if body["model"] == "served" else 404)
-        self.end_headers()
-        text = body["prompt"] + "!" * body["max_tokens"]
-        self.wfile.write(json.dumps({{"choices": [{{"text": text}}]}}).encode())
-
-    def log_message(self, *_):
-        pass
-
-
-HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
-"""
 COMMAND = LaunchCommand(
     ("vllm", "serve", "org/model", "--served-model-name", "served", "--port", "1"), (("FAKE", "ready"),)
 )
@@ -84,11 +37,8 @@ except KeyboardInterrupt:
 @pytest.fixture(autouse=True)
 def fake_vllm(tmp_path, monkeypatch):
     """`vllm` on the PATH is the stand-in."""
-    script = tmp_path / "bin/vllm"
-    script.parent.mkdir()
-    script.write_text(FAKE_VLLM)
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+    folder = install_vllm(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FIFO", str(tmp_path / "fifo"))
     os.mkfifo(tmp_path / "fifo")
 
@@ -251,3 +201,33 @@ def test_completion_of_a_stopped_server_is_an_engine_error(tmp_path):
         started.wait_until_ready()
     with pytest.raises(EngineError, match="no completion came back: ConnectError"):
         complete(started, "x", 1)
+
+
+def launched(tmp_path, *flags):
+    """`advisor launch` of a small model with the stand-in, which ends by itself; the argv that it got, and the exit."""
+    argv = [sys.executable, "-m", "vllm_advisor", "launch", "Qwen/Qwen3-8B", "--gpu", "2xL40S", "--offline"]
+    where = ["--run-folder", str(tmp_path / "run"), "--port", "8391", *flags]
+    env = {**os.environ, "FAKE": "brief", "ADVISOR_DATABASE_URL": f"sqlite:///{tmp_path}/none.db"}
+    done = subprocess.run([*argv, *where], capture_output=True, text=True, env=env, check=False)
+    log = next((tmp_path / "run").rglob("*.log"), None)
+    said = next(line for line in log.read_text().splitlines() if line.startswith("argv")) if log else ""
+    return said, done
+
+
+def test_the_launched_plan_is_the_restricted_one_of_that_number(tmp_path):
+    """`advisor launch --plan 2 --kv-cache-dtype fp8` starts what `recommend` numbers 2 under the same limits."""
+    asked = ["Qwen/Qwen3-8B", "--gpu", "2xL40S", "--kv-cache-dtype", "fp8", "--tp", "1", "--offline", "--json"]
+    done = subprocess.run([sys.executable, "-m", "vllm_advisor", "recommend", *asked], capture_output=True, check=True)
+    wanted = json.loads(done.stdout)["plans"][1]["command"]["argv"]
+
+    said, _ = launched(tmp_path, "--kv-cache-dtype", "fp8", "--tp", "1", "--plan", "2")
+
+    assert wanted[1:] == json.loads(said.partition(" ")[2])[: len(wanted) - 1]
+
+
+def test_a_plan_that_does_not_stand_is_not_launched(tmp_path):
+    """A number too high is one line and exit 2; nothing is started."""
+    said, done = launched(tmp_path, "--kv-cache-dtype", "fp8", "--tp", "1", "--plan", "50")
+
+    assert ("", 2) == (said, done.returncode)
+    assert "there is no plan 50" in done.stderr

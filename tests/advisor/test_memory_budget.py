@@ -308,6 +308,15 @@ def test_on_a_cpu_weights_and_kv_space_share_the_host():
     assert b.limits[0].startswith("weights 15.0 GiB and a KV cache of 4.0 GiB exceed 16.0 GiB of host memory")
 
 
+def test_a_given_cache_larger_than_the_device_does_not_fit():
+    """15 GiB of weights and 70 GiB of cache are more than an H100's 79.2 GiB; 60 GiB go, whatever the utilization."""
+    b = budget(llama_8b(), plan(kv_cache_memory_bytes=70 * GIB), h100(), V33)
+    assert "does not fit" == b.verdict
+    assert b.limits[0].startswith("a KV cache of 70.0 GiB beside ")
+    assert b.limits[0].endswith("exceeds the device's 79.2 GiB")
+    assert "fits" == budget(llama_8b(), plan(kv_cache_memory_bytes=60 * GIB), h100(), V33).verdict
+
+
 def test_each_remedy_fits_by_its_own_budget():
     """Fewer tokens, an FP8 cache, a quantized load and more cards are all proved by computing again."""
     node, wish = gpus.node("RTX 4090"), plan(max_model_len=131_072, max_num_seqs=256, max_num_batched_tokens=2048)

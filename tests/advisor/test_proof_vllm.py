@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,7 +20,6 @@ from vllm_advisor.plan import LaunchCommand
 
 pytestmark = pytest.mark.vllm
 VERSION = "0.32.0"
-MAKE = Path(__file__).parents[2] / "benchmarks/make_test_models.py"
 PARSED = """
 import json, sys
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -32,29 +30,6 @@ parse = make_arg_parser(FlexibleArgumentParser()).parse_args
 direct, read = vars(parse(["--model", argv[2], *argv[3:]])), vars(parse(["--config", config]))
 print([name for name in direct if repr(direct[name]) != repr(read[name])])
 """
-
-
-@pytest.fixture(scope="module")
-def vllm_python():
-    """The interpreter of the vLLM environment."""
-    named = os.environ.get("ADVISOR_VLLM_PYTHON")
-    if not named:
-        pytest.skip("ADVISOR_VLLM_PYTHON names no Python with vLLM")
-    return Path(named)
-
-
-@pytest.fixture(scope="module")
-def model(vllm_python, tmp_path_factory):
-    """Make one of the models, once."""
-    kept = os.environ.get("ADVISOR_TEST_MODELS")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("models")
-
-    def make(name):
-        out = (folder / name).absolute()
-        subprocess.run([vllm_python, MAKE, name, out], check=True, stdout=subprocess.DEVNULL)
-        return out
-
-    return make
 
 
 PRINTED = re.compile(
@@ -83,15 +58,16 @@ def advisor(*arguments, **kwargs):
 
 
 def recommended(folder, *arguments):
-    """What `advisor recommend` says for the CPU of this machine."""
-    asked = advisor("recommend", folder, "--gpu", "cpu", "--vllm", VERSION, *arguments, stdout=subprocess.PIPE)
+    """What `advisor recommend` says for the CPU of this machine, without the minutes that compilation takes."""
+    fixed = ("--gpu", "cpu", "--vllm", VERSION, "--enforce-eager")
+    asked = advisor("recommend", folder, *fixed, *arguments, stdout=subprocess.PIPE)
     return subprocess.run(**asked, check=True).stdout
 
 
 @pytest.fixture(scope="module")
-def command(model):
+def command(made_model):
     """The best plan's command for SmolLM2, from the JSON answer."""
-    best = json.loads(recommended(model("smollm2"), "--json"))["plans"][0]["command"]
+    best = json.loads(recommended(made_model("smollm2"), "--json"))["plans"][0]["command"]
     return LaunchCommand(tuple(best["argv"]), tuple(best["env"].items()))
 
 
@@ -113,10 +89,12 @@ def test_script_knows_the_capital_of_france(command, vllm_python, tmp_path):
     assert "The capital of France is Paris" in done.stdout
 
 
-def test_advisor_launch_serves_a_mixture_of_experts_until_interrupted(model, vllm_python, tmp_path):
+def test_advisor_launch_serves_a_mixture_of_experts_until_interrupted(made_model, vllm_python, tmp_path):
     """1. advisor launch of a tiny MoE, 2. a completion, 3. Ctrl-C. Result: text came back, exit 130, all stopped."""
     where = ["--vllm-python", vllm_python, "--run-folder", tmp_path / "run", "--port", 8377]
-    asked = advisor("launch", model("tiny-moe"), "--gpu", "cpu", "--vllm", VERSION, *where, stderr=subprocess.PIPE)
+    fixed = ("--gpu", "cpu", "--vllm", VERSION, "--enforce-eager")
+    asked = advisor("launch", made_model("tiny-moe"), *fixed, *where, stderr=subprocess.PIPE)
+    before = predicted_cache(made_model("tiny-moe"))
     with subprocess.Popen(**asked) as program:
         try:
             told = next((line for line in program.stderr if line.startswith(("ready", "error"))), "")
@@ -126,7 +104,8 @@ def test_advisor_launch_serves_a_mixture_of_experts_until_interrupted(model, vll
         finally:
             program.send_signal(signal.SIGINT)
         assert 130 == program.wait(timeout=60)
-    assert predicted_cache(model("tiny-moe")) == printed_cache(next((tmp_path / "run").rglob("*.log")))
+    # What a CPU has free moves with what else runs: the launch saw what is seen before it or after it.
+    assert printed_cache(next((tmp_path / "run").rglob("*.log"))) in (before, predicted_cache(made_model("tiny-moe")))
     assert 8 == answer.json()["usage"]["completion_tokens"]
     with pytest.raises(httpx.ConnectError):
         httpx.get("http://127.0.0.1:8377/health", trust_env=False)

@@ -8,7 +8,7 @@ import pytest
 
 from vllm_advisor.facts import Case, Facts, MemoryBudget
 from vllm_advisor.hardware import Gpu, Link, Node, Topology, Vendor
-from vllm_advisor.model.spec import CacheGroup, ModelSpec, Moe, Quantization
+from vllm_advisor.model.spec import CacheGroup, ModelSpec, Moe, Quantization, WeightGroup
 from vllm_advisor.plan import Plan
 from vllm_advisor.rules.engine import judge
 from vllm_advisor.rules.table import RULES
@@ -35,6 +35,10 @@ AWQ = Quantization("awq", "int4", 4, 16, group_size=128)
 ODD = changed(MOE, num_experts=60)
 MXFP4 = Quantization("mxfp4", "mxfp4", 4, 16, group_size=32)
 NVFP4 = Quantization("modelopt", "nvfp4", 4, 4, group_size=16)
+W4A16 = Quantization("modelopt", "nvfp4_mixed", 4, 16, group_size=16)
+SMALL = (WeightGroup("mlp", 1_900_000_000, 3_800_000_000, "column"),)
+LARGE = (WeightGroup("mlp", 2_100_000_000, 4_200_000_000, "column"),)
+WIDE_KEYS = changed(FULL, k_dim=192)
 AITER = (("VLLM_ROCM_USE_AITER", "1"),)
 
 
@@ -83,6 +87,13 @@ def case(*, vllm="0.33.0", on=None, of=None, load=None, fits=None, **plan):
     """A case that no rule but the harmless ones has anything to say about, changed by the arguments."""
     facts = Facts(on or node(), of or model(), Workload(**(load or {})), surface.load(vllm))
     return Case(facts, Plan(**({"checkpoint": facts.model.name, "max_model_len": 8192} | plan)), fits or budget())
+
+
+def untabled(known):
+    """The same case under a release of whose kernels no table was made."""
+    facts = known.facts
+    bare = facts.vllm._replace(version="0.31.9", release=(0, 31, 9), more={})
+    return Case(Facts(facts.node, facts.model, facts.workload, bare), known.plan, known.budget)
 
 
 def moe_model(**other):
@@ -246,6 +257,17 @@ CASES = {
     "QNT-21": (case(of=model(quantization=FP8)), case(quantization="fp8_per_channel")),
     "QNT-22": (case(quantization="fp8_per_channel"), case(of=model(quantization=FP8))),
     "QNT-23": (case(on=node("sm80"), quantization="mxfp8"), case(quantization="fp8_per_channel")),
+    "QNT-24": (
+        case(of=model(tower_widths=(1152, 4304)), quantization="mxfp8"),
+        case(of=model(tower_widths=(1152, 4304)), quantization="fp8_per_channel"),
+    ),
+    "QNT-28": (
+        case(on=node("gfx942"), of=model(quantization=W4A16)),
+        case(on=node("gfx942"), of=model(quantization=NVFP4)),
+    ),
+    "QNT-29": (case(on=node("gfx90a"), quantization="advisor_mxfp4"), case(quantization="advisor_mxfp4")),
+    "QNT-30": (case(quantization="advisor_mxfp4"), case(quantization="mxfp4")),
+    "QNT-31": (case(on=node("sm80"), quantization="advisor_mxfp4"), case(quantization="advisor_mxfp4")),
     "KV-01": (case(on=node("sm80"), of=mla_model(), kv_cache_dtype="fp8"), case(of=mla_model(), kv_cache_dtype="fp8")),
     "KV-02": (case(vllm="0.24.0", kv_cache_dtype="int4_per_token_head"), case(kv_cache_dtype="int4_per_token_head")),
     "KV-03": (case(kv_cache_dtype="fp8_e5m2"), case(kv_cache_dtype="fp8")),
@@ -287,6 +309,14 @@ CASES = {
     ),
     "KV-19": (case(of=model(caches=(COMPRESSED,))), case()),
     "KV-20": (case(), case(kv_cache_dtype="fp8")),
+    "KV-21": (
+        case(on=node("sm100"), of=model(caches=(WIDE_KEYS,)), kv_cache_dtype="fp8"),
+        case(on=node("sm120"), of=model(caches=(WIDE_KEYS,)), kv_cache_dtype="fp8"),
+    ),
+    "KV-22": (
+        case(on=node("sm80"), of=model(bidirectional_images=True), kv_cache_dtype="fp8"),
+        case(on=node("sm90"), of=model(bidirectional_images=True), kv_cache_dtype="fp8"),
+    ),
     "ACC-01": (
         case(quantization="mxfp4", load={"sensitivity": Sensitivity.SENSITIVE}),
         case(quantization="fp8_per_channel", load={"sensitivity": Sensitivity.SENSITIVE}),
@@ -313,6 +343,10 @@ CASES = {
         case(quantization="fp8_per_channel", load={"sensitivity": Sensitivity.RETRIEVAL}),
     ),
     "ACC-11": (case(of=model(quantization=AWQ, **COPY)), case(of=model(quantization=AWQ))),
+    "ACC-12": (
+        case(of=model(weights=SMALL), quantization="fp8_per_channel"),
+        case(of=model(weights=LARGE), quantization="fp8_per_channel"),
+    ),
     "BAT-01": (
         case(of=model(caches=(FULL, STATE)), fits=budget(num_blocks=200)),
         case(of=model(caches=(FULL, STATE)), fits=budget(num_blocks=200), max_num_seqs=128),
@@ -337,12 +371,14 @@ CASES = {
     "HW-02": (case(on=node(unified_memory=True)), case()),
     "HW-03": (case(on=Node((gpu("sm90"), gpu("sm90", gib=40)))), case()),
     "HW-04": (case(on=node("cpu-avx512", n=1)), case()),
+    "HW-05": (case(on=node("cpu-avx512", n=1)), case(on=node("cpu-avx512", n=1), enforce_eager=True)),
     "PRV-01": (case(of=model(provenance="assembled")), case()),
     "PRV-02": (case(of=model(exact_weight_bytes=None)), case()),
     "VER-01": (case(performance_mode="throughput"), case(performance_mode="throughput")),  # flag taken away below
     "VER-02": (case(moe_backend="rdna3", vllm="0.24.0"), case(moe_backend="rdna3")),
     "VER-03": (case(attention_backend="ROCM_OCTAVE", vllm="0.24.0"), case(attention_backend="ROCM_OCTAVE")),
-    "VER-04": (case(vllm="0.32.0"), case()),
+    "VER-04": (untabled(case()), case()),
+    "VER-05": (case(), case()),  # a gate that was not read is put in below
 }  # fmt: skip
 
 
@@ -352,6 +388,8 @@ def _with_surface(asked, **change):
 
 
 CASES["QNT-03"] = (_with_surface(CASES["QNT-03"][0], release=(0, 23, 0), version="0.23.0"), CASES["QNT-03"][1])
+UNREAD = surface.load("0.33.0").kernels | {"unread": [["linear/bf16", "sm90", "is_tuned(M, N, K)"]]}
+CASES["VER-05"] = (_with_surface(CASES["VER-05"][0], more={"kernels": UNREAD}), CASES["VER-05"][1])
 CASES["VER-01"] = (_with_surface(CASES["VER-01"][0], flags={}), CASES["VER-01"][1])
 
 
@@ -461,3 +499,87 @@ def test_aiter_in_the_way_of_experts_is_named_with_its_switch():
     hint = next(f.hint for f in judge(case(vllm="0.24.0", on=on, of=m3, env=AITER)) if f.rule == "QNT-12")
     assert hint == "VLLM_ROCM_USE_AITER_MOE=0"
     assert "QNT-12" not in found(case(vllm="0.24.0", on=on, of=m3, env=(*AITER, ("VLLM_ROCM_USE_AITER_MOE", "0"))))
+
+
+@pytest.mark.parametrize("version", ["0.24.0", "0.33.0"])
+@pytest.mark.parametrize(
+    ("other", "plan", "layer"),
+    [
+        ({"tower_widths": (1152, 4304)}, {}, "the vision tower is 4304"),
+        ({"tower_widths": (1152,)}, {"tensor_parallel_size": 8}, "the vision tower is 144"),
+        ({"tower_widths": (1152,)}, {"tensor_parallel_size": 4}, ""),
+        ({"intermediate_size": 13_824}, {"tensor_parallel_size": 8}, ""),
+        ({"intermediate_size": 8976}, {}, "the feed-forward is 8976"),
+        ({"caches": (changed(FULL, v_dim=72),)}, {"tensor_parallel_size": 8}, ""),
+        ({"caches": (changed(FULL, q_heads=36, v_dim=72),)}, {"tensor_parallel_size": 8}, "attention's output is 324"),
+    ],
+)
+def test_microscaled_inputs_come_in_groups_of_32(version, other, plan, layer):
+    """Every linear layer that the flag converts counts, the vision tower's too, as wide as it is on one rank."""
+    asked = case(vllm=version, on=node("sm100"), of=model(**other), quantization="mxfp8", **plan)
+    said = [f.message for f in judge(asked) if f.rule == "QNT-24"]
+    assert bool(layer) == bool(said)
+    assert all(layer in text for text in said)
+
+
+def test_whole_experts_are_wide_enough_for_groups_of_32():
+    """768 columns cut 16 ways are 48; with expert parallelism they stay 768."""
+    narrow = moe_model(moe=changed(MOE, intermediate_size=768), intermediate_size=6144)
+    asked = {"on": node("sm100", n=16), "of": narrow, "quantization": "mxfp8", "tensor_parallel_size": 16}
+    assert "QNT-24" in found(case(**asked))
+    assert "QNT-24" not in found(case(**asked, enable_expert_parallel=True))
+
+
+@pytest.mark.parametrize(
+    ("version", "arch", "sinks", "refused"),
+    [
+        ("0.33.0", "sm90", False, False),
+        ("0.33.0", "sm90", True, True),
+        ("0.33.0", "sm100", False, True),
+        ("0.33.0", "sm89", True, False),
+        ("0.33.0", "sm80", False, True),
+        ("0.33.0", "gfx942", True, False),
+        ("0.31.0", "gfx942", True, True),
+        ("0.24.0", "sm120", False, True),
+        ("0.32.0", "sm120", False, False),
+    ],
+)
+def test_keys_wider_than_values_rarely_take_an_fp8_cache(version, arch, sinks, refused):
+    """FlashAttention 3 without sinks does; Triton's kernel does since 0.32; FlashAttention 4 does not."""
+    wide = model(caches=(changed(WIDE_KEYS, sinks=sinks),))
+    assert refused == ("KV-21" in found(case(vllm=version, on=node(arch), of=wide, kv_cache_dtype="fp8")))
+
+
+def test_a_checkpoint_that_wants_fp8_for_image_attention_is_refused_on_ampere():
+    """What the checkpoint asks for counts like the flag; the model's own dtype is the way out."""
+    wants = model(bidirectional_images=True, quantization=changed(NVFP4, kv_cache_dtype="fp8"))
+    hint = next(f.hint for f in judge(case(on=node("sm80"), of=wants)) if f.rule == "KV-22")
+    assert "--kv-cache-dtype bfloat16" == hint
+    assert "KV-22" not in found(case(on=node("sm80"), of=wants, kv_cache_dtype="bfloat16"))
+
+
+@pytest.mark.parametrize(("base", "said"), [("int4", False), ("bf16", True), ("fp8_block", True)])
+def test_a_four_bit_copy_of_a_four_bit_model_is_no_step_down(base, said):
+    """Kimi-K2.5 was published in INT4: NVFP4 of it is a change of format."""
+    copy = model(**COPY, quantization=NVFP4, siblings=(("acme/model", base),))
+    assert said == ("ACC-11" in found(case(on=node("sm100"), of=copy)))
+    sensitive = case(on=node("sm100"), of=copy, load={"sensitivity": Sensitivity.SENSITIVE})
+    assert said == ("ACC-03" in found(sensitive))
+
+
+@pytest.mark.parametrize("arch", ["sm80", "sm90"])
+def test_int8_experts_made_while_loading_compute_in_16_bits(arch):
+    """The flag says weight-only: inputs have no scale, so the kernel unpacks the weights."""
+    asked = case(on=node(arch), of=moe_model(), quantization="int8_per_channel_weight_only")
+    assert "QNT-23" in found(asked)
+    assert "QNT-22" not in found(asked)
+
+
+def test_aiter_is_missed_only_where_it_has_a_kernel_for_mxfp4_experts():
+    """On MI300X it has one since 0.31; before, the switch changes nothing for them."""
+    experts = {"on": node("gfx942"), "of": moe_model(quantization=MXFP4)}
+    message = next(f.message for f in judge(case(**experts)) if f.rule == "QNT-16")
+    assert (
+        "MXFP4 experts on gfx942 without AITER: no kernel at all; with it vLLM takes AITER_TRITON_MXFP4_BF16" == message
+    )
+    assert "QNT-16" not in found(case(**experts, vllm="0.24.0"))

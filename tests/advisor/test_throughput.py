@@ -13,8 +13,8 @@ from vllm_advisor.memory.identity import Identity
 from vllm_advisor.memory.weights import Sharding
 from vllm_advisor.model import CacheGroup, ModelSpec, Moe, WeightGroup
 from vllm_advisor.plan import Plan
-from vllm_advisor.throughput import rates
 from vllm_advisor.throughput.estimate import estimate
+from vllm_advisor.throughput.traits import EIGHT, PLAIN, WEIGHT_ONLY, kernel, wire
 from vllm_advisor.throughput.work import work
 from vllm_advisor.vllm.surface import load
 from vllm_advisor.workload import Workload
@@ -79,12 +79,12 @@ def test_more_load_gives_more_throughput_and_longer_tokens():
 
 
 def test_what_does_not_run_waits():
-    """Four times the seats: the same throughput, and a time to the first token of whole requests."""
+    """Four times the seats: hardly more throughput, and a time to the first token of whole requests."""
     full, over = (speed(dense(), plan(max_num_seqs=16), concurrency=c) for c in (16, 64))
     assert (16, 16) == (full.running, over.running)
-    assert full.output_tok_s.mid == pytest.approx(over.output_tok_s.mid)
+    assert full.output_tok_s.mid < over.output_tok_s.mid < 1.1 * full.output_tok_s.mid
     assert over.ttft_ms.mid > full.ttft_ms.mid + 2 * 512 * full.tpot_ms.mid
-    assert ("64 requests in flight, 16 run at once",) == over.notes
+    assert "64 requests in flight, 16 run at once" == over.notes[0]
 
 
 def test_the_kv_cache_bounds_what_runs():
@@ -104,20 +104,22 @@ def test_replicas_share_the_load():
 def test_tensor_parallelism_over_pcie_costs_more_than_over_nvlink():
     """The same step, with all-reduces over the slower link."""
     h100 = gpus.node("4xH100")
-    fast, slow = rates.wire(h100, 4), rates.wire(gpus.node("4xL40S"), 4)
+    fast, slow = wire(h100, 4), wire(gpus.node("4xL40S"), 4)
     assert fast.bandwidth > 5 * slow.bandwidth
-    assert fast.latency < slow.latency
+    assert ("nvlink", "pcie") == (fast.kind, slow.kind)
+    four = {m: speed(dense(), plan(tensor_parallel_size=4), m).ttft_ms.mid for m in ("4xH100", "4xL40S")}
+    assert four["4xH100"] < four["4xL40S"]
 
 
 def test_xgmi_collectives_use_all_links():
     """MI300X: seven links of 64 GB/s to seven peers, one to a single peer."""
     node = gpus.node("8xMI300X")
-    assert 7 == pytest.approx(rates.wire(node, 8).bandwidth / rates.wire(node, 2).bandwidth)
+    assert 7 == pytest.approx(wire(node, 8).bandwidth / wire(node, 2).bandwidth)
 
 
 def test_ranks_beyond_a_node_meet_over_the_network():
     """16 ranks on two nodes of eight."""
-    assert rates.wire(gpus.node("2x8xH100"), 16).bandwidth < rates.wire(gpus.node("8xH100"), 8).bandwidth
+    assert wire(gpus.node("2x8xH100"), 16).bandwidth < wire(gpus.node("8xH100"), 8).bandwidth
 
 
 def test_more_gpus_decode_one_request_faster_but_not_linearly():
@@ -153,9 +155,9 @@ def test_fp8_computes_twice_as_fast_where_the_device_can():
     """H100 multiplies FP8, A100 unpacks it and multiplies 16 bits."""
     online = plan(quantization="fp8_per_tensor")
     h100, a100 = gpus.node("H100").gpu, gpus.node("A100-80GB").gpu
-    assert 1979e12 == rates.peak(dense(), online, h100, V33, moe=False)
-    assert 989e12 == rates.peak(dense(), plan(), h100, V33, moe=False)
-    assert 312e12 > rates.peak(dense(), online, a100, V33, moe=False)
+    assert (1979e12, EIGHT) == kernel(dense(), online, h100, V33, moe=False)
+    assert (989e12, PLAIN) == kernel(dense(), plan(), h100, V33, moe=False)
+    assert (312e12, WEIGHT_ONLY) == kernel(dense(), online, a100, V33, moe=False)
 
 
 def test_an_fp8_cache_halves_what_is_read():

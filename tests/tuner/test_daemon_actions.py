@@ -13,7 +13,7 @@ from vllm_advisor.errors import StoreError
 from vllm_advisor.hardware import Unknown
 from vllm_advisor.plan import LaunchCommand
 from vllm_advisor.store.profile_store import ProfileStore
-from vllm_advisor.workload import Workload
+from vllm_advisor.workload import Sla, Workload
 from vllm_tuner.daemon import canary, kept, look
 from vllm_tuner.daemon.canary import Baseline, Pulse, Trial
 from vllm_tuner.daemon.drift_reason import Reference
@@ -290,6 +290,23 @@ def test_jobs_of_a_run(scene):
     assert (scene.folder / "attempt/load.json").exists()
     assert [60.0, 120.0, 7200.0] == [budget_s(config, left, scene.clock.at) for left in (1.0, 120.0, 1e9)]
     assert Mode.ADOPT is config.mode
+
+
+def test_a_run_is_for_the_limits_and_the_objective_that_the_configuration_sets(scene):
+    """They count beside and before what the profile was tuned for."""
+    made, runs = scene.service.world, Reference(FOREIGN, workload=Workload(objective="cost", sla=Sla(None, 50.0)))
+
+    def words(config, limits):
+        found = made._replace(config=config)
+        asked = runs._replace(sla=limits)
+        (server,) = jobs(Tune(1, ("server",), ()), found, scene.folder / "attempt", 300.0, asked)
+        return dict(zip(server.words, server.words[1:], strict=False))
+
+    plain = words(made.config, None)
+    assert ("cost", "50.0", False) == (plain["--objective"], plain["--tpot-ms"], "--ttft-ms" in plain)
+    config = made.config._replace(tuning=made.config.tuning._replace(objective="latency"))
+    asked = words(config, Sla(700.0, 50.0))
+    assert ("latency", "700.0", "50.0") == (asked["--objective"], asked["--ttft-ms"], asked["--tpot-ms"])
 
 
 @pytest.mark.parametrize(

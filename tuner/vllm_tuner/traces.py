@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vllm_advisor.doctor.live_facts import ENOUGH, observe
+from vllm_advisor.doctor.live_facts import ENOUGH, WINDOW, observe
 from vllm_advisor.errors import BadInput
 from vllm_advisor.hardware import Unknown
 from vllm_advisor.vllm.live import Live
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from vllm_advisor.doctor.live_facts import Observed
     from vllm_advisor.vllm.metrics import Metrics
     from vllm_advisor.workload import Workload
     from vllm_tuner.load import Request
@@ -147,9 +148,16 @@ def of_live(live: Live) -> Recorded:
         inputs,
         outputs,
         rate=window / live.seconds if window >= ENOUGH else None,
-        in_flight=seen.in_flight or None,
+        in_flight=_in_flight(seen, window / live.seconds if window >= ENOUGH else 0.0),
         prefix_hits=hits,
     )
+
+
+def _in_flight(seen: Observed, rate: float) -> float | None:
+    """The mean over the time, by Little's law, where enough ended in it; else what the gauges held at its ends."""
+    if rate and not isinstance(seen.latency, Unknown) and seen.latency.scope == WINDOW:
+        return rate * seen.latency.mean
+    return seen.in_flight or None
 
 
 def _between(live: Live, name: str) -> Histogram:
@@ -165,7 +173,12 @@ def _between(live: Live, name: str) -> Histogram:
 
 def save(load: Recorded, path: Path) -> None:
     """Write a recorded load, to be measured with later or elsewhere; it holds lengths and counts, no content."""
-    document = {
+    path.write_text(json.dumps(document(load), indent=1) + "\n", encoding="utf-8")
+
+
+def document(load: Recorded) -> dict[str, Any]:
+    """A recorded load as JSON has it; `load` reads it."""
+    return {
         "kind": _KIND,
         "schema": _SCHEMA,
         "label": load.label,
@@ -175,7 +188,6 @@ def save(load: Recorded, path: Path) -> None:
         "input_tokens": _written(load.inputs),
         "output_tokens": _written(load.outputs),
     }
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def _written(histogram: Histogram) -> dict[str, Any]:

@@ -71,12 +71,14 @@ class UnitConfig(NamedTuple):
 class Tuning(NamedTuple):
     """How a run searches: an effort of `effort.EFFORTS`, its limits (0: the effort's), and what else it does.
 
-    `options`: words for `tuner serve`, of those in SEARCH_OPTIONS.
+    `objective`: one of `Objective`, "": that of the profile that runs. `options`: words for `tuner serve`, of those in
+    SEARCH_OPTIONS.
     """
 
     effort: str
     kernels: bool
     beside_server: bool
+    objective: str = ""
     options: tuple[str, ...] = ()
     trials: int = 0
     most_s: float = 0.0

@@ -37,6 +37,7 @@ class Field(NamedTuple):
 
 _MODES, _KINDS = ("observe", "advise", "adopt"), ("none", "child", "systemd", "container")
 _EFFORTS = ("quick", "normal", "thorough")
+_OBJECTIVES = ("", "balanced", "throughput", "latency", "cost")
 _ANY_TIME = ("01:00-05:00",)
 
 FIELDS: tuple[Field, ...] = (
@@ -89,6 +90,7 @@ FIELDS: tuple[Field, ...] = (
     Field("drift", "sightings", 3, "of a changed machine before it counts", "sightings", low=1, high=10_000),
 
     Field("tuning", "effort", "normal", "as for `tuner serve`", "effort", choices=_EFFORTS),
+    Field("tuning", "objective", "", "of a plan; empty: the profile's", "objective", choices=_OBJECTIVES),
     Field("tuning", "most_trials", 0, "configurations of a run; 0: the effort's", "trials", high=10_000),
     Field("tuning", "most_minutes", 0.0, "of a run; 0: the effort's", "most_s", 60.0, high=1e4),
     Field("tuning", "kernels", True, "time kernels again where driver or software changed", "kernels"),

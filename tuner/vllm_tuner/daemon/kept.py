@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_tuner.daemon import allowance, policy_state
 from vllm_tuner.daemon.allowance import Allowance
+from vllm_tuner.daemon.busiest import Busiest
 from vllm_tuner.daemon.drift import Drift, Reference
 from vllm_tuner.daemon.policy_state import Ask, Notify, Phase, State
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 POLICY, ALLOWANCE, DRIFT, ASKED, BASELINE = "policy", "allowance", "drift", "asked", "baseline"
+LOADS = "loads"  # the busiest times of the last day
 RUNS = "runs"  # the profile that an unmanaged server was taken to run, "" for none
 _SPENT_EVERY_S = 60.0
 
@@ -35,6 +37,7 @@ class Loaded(NamedTuple):
     state: State
     allowance: Allowance
     drift: Drift
+    busiest: Busiest
     broken: tuple[str, ...] = ()
 
 
@@ -56,7 +59,8 @@ def load(store: ProfileStore, node: str, limits: DriftLimits) -> Loaded:
     state = read(POLICY, policy_state.loads, State)
     spent = read(ALLOWANCE, allowance.loads, Allowance)
     drift = read(DRIFT, lambda text: Drift.loads(text, nothing, limits), lambda: Drift(nothing, limits))
-    return Loaded(state, spent, drift, tuple(broken))
+    busiest = read(LOADS, Busiest.loads, Busiest)
+    return Loaded(state, spent, drift, busiest, tuple(broken))
 
 
 class Saved:
@@ -75,11 +79,12 @@ class Saved:
             self._keep(POLICY, policy_state.dumps(state))
             self._last = worth
 
-    def write_habits(self, drift: Drift, spent: Allowance, baseline: str) -> None:
-        """Drift, allowance, and what the incumbent does: what is lost of them is a few hours' worth."""
+    def write_habits(self, drift: Drift, spent: Allowance, baseline: str, busiest: Busiest) -> None:
+        """Drift, allowance, loads, and what the incumbent does: what is lost of them is a few hours' worth."""
         self._keep(BASELINE, baseline)
         self._keep(ALLOWANCE, allowance.dumps(spent))
         self._keep(DRIFT, drift.dumps())
+        self._keep(LOADS, busiest.dumps())
         self.blocks, self.unspent_s = drift.blocks, 0.0
 
     def worth_writing(self, drift: Drift) -> bool:

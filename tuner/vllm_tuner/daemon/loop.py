@@ -128,6 +128,7 @@ class Daemon:
         for text in found.broken:
             world.log("error", "state", f"begun anew: {text}")
         found.drift.rebase(reference)
+        world.watch.busiest = found.busiest
         self.state, self.hands = found.state, Hands(world, found.drift, found.allowance)
         self.saved = kept.Saved(world.store, world.node)
         self.saved.blocks, self._recovered = found.drift.blocks, True
@@ -245,7 +246,9 @@ class Daemon:
 
     def _save_habits(self) -> None:
         try:
-            self.saved.write_habits(self.hands.drift, self.hands.allowance, canary.dumps(self.hands.baseline))
+            hands = self.hands
+            baseline, busiest = canary.dumps(hands.baseline), self.world.watch.busiest
+            self.saved.write_habits(hands.drift, hands.allowance, baseline, busiest)
         except StoreError as error:
             self._say("store", error.message)
 

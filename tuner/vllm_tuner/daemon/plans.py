@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vllm_advisor.errors import AdvisorError, BadInput, UsageError
-from vllm_advisor.hardware import Unknown
-from vllm_advisor.vllm.live import Live
-from vllm_advisor.workload import Workload
-from vllm_tuner.daemon.drift_reason import Part
+from vllm_advisor.errors import AdvisorError, UsageError
+from vllm_advisor.workload import Objective, Sla, Workload
+from vllm_tuner.daemon.drift_reason import Kind, Part
 from vllm_tuner.daemon.run import Job
 from vllm_tuner.daemon.units.managed import State
 from vllm_tuner.daemon.units.rewrite import parse, rewrite, stripped
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from vllm_tuner.daemon.drift_reason import Reference
     from vllm_tuner.daemon.policy_state import Tune
     from vllm_tuner.daemon.units.managed import Managed
-    from vllm_tuner.daemon.watch import Watch
 
 _LEAST_S = 60.0  # a run shorter than this decides nothing
 _RECORDED = "load.json"
@@ -47,7 +45,7 @@ def jobs(action: Tune, world: World, folder: Path, left_s: float, runs: Referenc
     if Part.KERNELS in action.parts and config.tuning.kernels:
         made.append(Job(Part.KERNELS, ("kernels", "--retime", *common)))
     if Part.SERVER in action.parts:
-        load = _load(world.watch, folder, runs.workload or Workload())
+        load = _load(action, world, folder, _wanted(world.config, runs))
         running = runs.profile or _own(world)
         against = ("--against", running) if running else ()
         words = ("serve", model(world), *common, *trials, *against, *config.tuning.options)
@@ -89,17 +87,22 @@ def model(world: World) -> str:
     return named
 
 
-def _load(watch: Watch, folder: Path, base: Workload) -> tuple[str, ...]:
-    """The live load, as a file for `--requests` and as figures to plan with; () where nothing was served yet."""
+def _wanted(config: Config, runs: Reference) -> Workload:
+    """What the profile was tuned for, with the objective and the limits that the configuration sets beside its own."""
+    base, asked = runs.workload or Workload(), config.tuning.objective
+    return replace(base, objective=Objective(asked) if asked else base.objective, sla=runs.limits or Sla())
+
+
+def _load(action: Tune, world: World, folder: Path, base: Workload) -> tuple[str, ...]:
+    """The live load at its busiest, as a file for `--requests` and as figures to plan with.
+
+    Where the workload moved, since it did. Only figures where nothing was served yet.
+    """
     from vllm_tuner import traces
 
-    if not watch.windows or watch.latest is None:
-        return _figures(base)
-    first, last = watch.windows[0], watch.latest
-    live = Live("live traffic", True, Unknown("not asked"), (), first.counters, last.counters, last.at - first.at)
-    try:
-        seen = traces.of_live(live)
-    except BadInput:
+    moved = max((reason.since for reason in action.reasons if reason.kind is Kind.WORKLOAD), default=0.0)
+    seen = world.watch.busiest.load(moved)
+    if seen is None:
         return _figures(base)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     traces.save(seen, folder / _RECORDED)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_advisor.errors import AdvisorError
 from vllm_advisor.hardware import Unknown
 from vllm_advisor.probe import activity
+from vllm_tuner.daemon.busiest import Busiest
+from vllm_tuner.daemon.busiest import Reading as Counted
 from vllm_tuner.daemon.drift_reason import Sighting
 from vllm_tuner.daemon.drift_sample import sample
 from vllm_tuner.daemon.idle import Device
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _FINGERPRINT_EVERY = 60  # ticks: a quarter of an hour at the usual 15 s
 _NO_DEVICES_EVERY = 40  # ticks until a machine without devices is asked again
 _MISSES = 3  # readings without an answer until a server counts as silent
-_WINDOWS = 4  # readings that are kept as beginnings of a recorded load
 
 
 class Seen(NamedTuple):
@@ -48,13 +48,6 @@ class Seen(NamedTuple):
     silent: bool
     counters: Metrics | Unknown
     why: str
-
-
-class Window(NamedTuple):
-    """Counters and when they were read, by a clock that is never set."""
-
-    at: float
-    counters: Metrics
 
 
 class Watch:
@@ -70,11 +63,11 @@ class Watch:
     ) -> None:
         self.client, self._now, self._steady, self._devices = client, now, steady, devices
         self.look = look or Look()
-        self._before: Window | None = None
+        self._before: Counted | None = None
+        self.busiest = Busiest()
         self._last, self._ticks, self._misses, self._without = steady(), 0, 0, 0
         self._look_at, self._wait = 0, 2
         self._host = HostLoad(steady)
-        self.windows: deque[Window] = deque(maxlen=_WINDOWS)
         self.fingerprint: Fingerprint | None = None
         self.advice: Prior | None = None
         self.vllm = self.model = ""
@@ -105,24 +98,16 @@ class Watch:
     def _sample(self, counters: Metrics | Unknown, steady: float, window_s: float, sla: Sla) -> Sample | Unknown:
         if isinstance(counters, Unknown):
             return counters
-        before, self._before = self._before, Window(steady, counters)
+        before, self._before = self._before, Counted(steady, self._now(), counters)
         if before is None:
-            self._begin(self._before)
+            self.busiest.anew(self._before)
             return Unknown("the first reading")
-        made = sample(before.counters, counters, steady - before.at, sla)
+        made = sample(before.counters, counters, steady - before.steady, sla)
         if isinstance(made, Unknown):
-            self.windows.clear()
-        if not self.windows or steady - self.windows[-1].at > window_s:
-            self._begin(self._before)
+            self.busiest.anew(self._before)
+        else:
+            self.busiest.see(self._before, window_s)
         return made
-
-    def _begin(self, window: Window) -> None:
-        self.windows.append(window)
-
-    @property
-    def latest(self) -> Window | None:
-        """The last reading that was one."""
-        return self._before
 
     def _identity(self) -> Fingerprint | None:
         """What the last question found, once; a new question every so often."""

@@ -12,6 +12,7 @@ from vllm_advisor.recommend import recommend
 from vllm_advisor.vllm import surface
 from vllm_advisor.workload import Objective
 from vllm_tuner import spaces, workloads
+from vllm_tuner.knobs import DTYPE, FP32
 from vllm_tuner.spaces import Knob
 from vllm_tuner.testing import facts, small_space
 from vllm_tuner.trial import Candidate, known, study_name, worth
@@ -69,6 +70,31 @@ def test_a_device_has_its_own_knobs(processor, node):
 
     assert both | {"enforce_eager", "threads"} == names(small_space(processor, breadth=2))
     assert both | device == names(small_space(node, breadth=2))
+
+
+@pytest.mark.parametrize(
+    ("flags", "offered"),
+    [(("avx2",), True), (("avx512f", "avx512_bf16"), False), (("asimd", "bf16"), False), ((), False)],
+)
+def test_a_processor_without_bf16_units_is_asked_for_fp32(processor, flags, offered):
+    """It is where the search begins there; a processor with units, or of which nothing is known, is left alone."""
+    host = replace(processor.node.host, cpu_flags=flags)
+    space = small_space(processor._replace(node=replace(processor.node, host=host)))
+    first = space.candidate(space.starts()[0])
+    assert offered == ("dtype" in names(space)) == ((DTYPE, FP32) in first.flags)
+    assert offered == (space.command(first).argv[-2:] == (DTYPE, FP32))
+
+
+def test_fp32_takes_twice_the_memory(processor):
+    """The room that a pair of servers needs counts it; a quantized checkpoint is left as it is."""
+    host = replace(processor.node.host, cpu_flags=("avx2",))
+    space = small_space(processor._replace(node=replace(processor.node, host=host)))
+    single, plain = (space.candidate(point(space, dtype=value)) for value in (FP32, None))
+    assert space.model(single).weight_bytes == 2 * space.model(plain).weight_bytes
+    assert "" == space.objection(single)
+    online = next(number for number, ranked in space.plans if ranked.plan.quantization)
+    assert () == space.candidate(point(space, plan=online, dtype=FP32)).flags
+    assert "dtype" not in names(spaces.space(space.facts, [space.plans[online - 1]], 1))
 
 
 def gone_names():

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
 SPECULATIVE = "--speculative-config"
+DTYPE = "--dtype"
+FP32 = "float32"
+# Flags of processors that multiply in BF16 (x86-64, Arm); others convert every number first.
+_BF16_UNITS = frozenset(("avx512_bf16", "amx_bf16", "bf16"))
 # Tokens that a draft proposes at once, and the window of n-gram lookup: starting points of ours, to be measured.
 _NGRAM_TOKENS, _NGRAM_MORE, _NGRAM_WINDOW = 3, (5,), 4
 _DRAFT_TOKENS, _DRAFT_MORE = 3, (2, 5)
@@ -64,6 +68,25 @@ class Around(NamedTuple):
     def on_processor(self) -> bool:
         """Whether the device is a CPU."""
         return self.facts.node.gpu.vendor is Vendor.CPU
+
+
+def processor(around: Around, *, eager: bool) -> Iterator[Knob]:
+    """What matters most on a CPU, and no model of ours predicts: whether vLLM compiles, which takes minutes, and FP32.
+
+    Checkpoints of 16 bits are served in 16 bits by themselves. Without units for BF16 that is emulated, FP32 is not.
+    """
+    facts, plans = around.facts, around.plans
+    if not eager:
+        yield Knob("enforce_eager", (True, False), plans[0][1].plan.enforce_eager)
+    flags = facts.node.host.cpu_flags
+    if flags and not _BF16_UNITS.intersection(flags) and any(in_sixteen_bits(ranked) for _, ranked in plans):
+        yield Knob("dtype", (FP32, None), FP32)
+
+
+def in_sixteen_bits(ranked: Ranked) -> bool:
+    """Whether all of the weights are computed with in 16 bits, unless told."""
+    whole = ranked.plan.quantization is None and ranked.model.quantization.method == "none"
+    return whole and ranked.model.dtype in ("bfloat16", "float16")
 
 
 def more(around: Around) -> Iterator[Knob]:

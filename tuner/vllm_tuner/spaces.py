@@ -16,6 +16,7 @@ from vllm_advisor import tuned_kernels
 from vllm_advisor.check import report
 from vllm_advisor.check.finding import ERROR
 from vllm_advisor.check.invocation import Invocation
+from vllm_advisor.check.loaded import in_dtype
 from vllm_advisor.errors import BadInput
 from vllm_advisor.estimate.draft import drafted
 from vllm_advisor.facts import Case
@@ -24,7 +25,22 @@ from vllm_advisor.plan import Plan
 from vllm_advisor.rules.engine import judge
 from vllm_advisor.vllm.command import build
 from vllm_advisor.vllm.defaults import serve_defaults
-from vllm_tuner.knobs import BIND, SPECULATIVE, Around, Knob, method, more, named, speculation, split, with_environment
+from vllm_tuner.knobs import (
+    BIND,
+    DTYPE,
+    FP32,
+    SPECULATIVE,
+    Around,
+    Knob,
+    in_sixteen_bits,
+    method,
+    more,
+    named,
+    processor,
+    speculation,
+    split,
+    with_environment,
+)
 from vllm_tuner.trial import Candidate
 
 
@@ -62,7 +78,7 @@ class Space(NamedTuple):
         return count
 
     def starts(self) -> tuple[Point, ...]:
-        """Each ranked plan as it was recommended."""
+        """Each ranked plan as it was recommended; in FP32 on a processor that emulates BF16."""
         return tuple(self._start(number, ranked.plan) for number, ranked in self.plans)
 
     def _start(self, number: int, plan: Plan) -> Point:
@@ -94,6 +110,8 @@ class Space(NamedTuple):
         """What a point means for vLLM."""
         chosen = {knob.name: value for knob, value in zip(self.knobs, point, strict=True)}
         ranked = dict(self.plans)[int(chosen.pop("plan", None) or self.plans[0][0])]
+        if not in_sixteen_bits(ranked):
+            chosen.pop("dtype", None)
         fields = {name: chosen[name] for name in _FIELDS if name in chosen}
         plan = _shaped(replace(ranked.plan, **fields), ranked.model, chosen, self.facts)  # type: ignore[arg-type]
         if chosen.get("threads"):
@@ -101,9 +119,10 @@ class Space(NamedTuple):
         return Candidate(plan, tuple(sorted(_flags(chosen))))
 
     def model(self, candidate: Candidate) -> ModelSpec:
-        """The checkpoint that it loads."""
+        """The checkpoint that it loads, in the dtype that it is served in."""
         known = {ranked.model.name: ranked.model for _, ranked in self.plans}
-        return known.get(candidate.plan.checkpoint, self.facts.model)
+        model = known.get(candidate.plan.checkpoint, self.facts.model)
+        return in_dtype(model, FP32) if (DTYPE, FP32) in candidate.flags else model
 
     def objection(self, candidate: Candidate) -> str:
         """Why it need not be tried: vLLM's own check, a veto of the rules, an error of `check`; "" for none."""
@@ -164,6 +183,8 @@ def _flags(chosen: dict[str, Scalar]) -> Iterator[tuple[str, Scalar]]:
         yield ("--async-scheduling" if chosen["async_scheduling"] else "--no-async-scheduling"), True
     if chosen.get("graph_size"):
         yield "--max-cudagraph-capture-size", chosen["graph_size"]
+    if chosen.get("dtype"):
+        yield DTYPE, chosen["dtype"]
     if chosen.get("speculative"):
         yield SPECULATIVE, chosen["speculative"]
 
@@ -189,10 +210,7 @@ def space(
         Knob("max_num_batched_tokens", _batched(facts, plans), first.max_num_batched_tokens, ordered=True),
     ]
     around = Around(facts, plans, breadth, texts, drafts, lambda plan, model: not _veto(facts, plan, model))
-    if (
-        around.on_processor and not eager
-    ):  # compiled or not: a start of minutes for a speed that no model of ours predicts
-        knobs.append(Knob("enforce_eager", (True, False), first.enforce_eager))
+    knobs += processor(around, eager=eager) if around.on_processor else ()
     return Space(facts, tuple(plans), (*knobs, *(more(around) if breadth > 1 else ())))
 
 

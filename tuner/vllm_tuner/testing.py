@@ -6,6 +6,7 @@ The stand-in itself lies in `stand_in`, which starts fast because it imports not
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vllm_advisor.catalog import gpus, hub
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 
 # Heads of 64: those of the advisor's tiny model are too small for any backend.
 MODEL = TINY_LLAMA | {"hidden_size": 256}
-__all__ = ["KNEE", "LIMIT", "MODEL", "SHIFT", "facts", "install", "small_space"]
+PROCESSOR = replace(HOST, cpu_flags=("avx2", "avx512f", "avx512_bf16"))
+__all__ = ["KNEE", "LIMIT", "MODEL", "PROCESSOR", "SHIFT", "facts", "install", "small_space"]
 
 
 def facts(folder: Path, *, concurrency: int = 8, machine: str = "", version: str = "0.33.0") -> Facts:
-    """A tiny model, written to a folder, with a small load, on a machine of the catalog, "": a processor."""
+    """A tiny model, written to a folder, with a small load, on a machine of the catalog, "": a BF16 processor."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
     load = Workload("test", 32, 4, concurrency, context=256, objective=Objective.THROUGHPUT)
-    node = probed(machine) if machine else Node((gpus.find("cpu"),), host=HOST, origin="probe")
+    node = probed(machine) if machine else Node((gpus.find("cpu"),), host=PROCESSOR, origin="probe")
     return Facts(node, hub.resolve(str(folder), offline=True), load, surface.load(version))
 
 

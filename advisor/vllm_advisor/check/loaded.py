@@ -35,7 +35,7 @@ def loaded(given: Asked, model: ModelSpec) -> ModelSpec:
         whole = tuple(replace(c, kind="full", window=0) if c.kind in _WINDOWED else c for c in model.caches)
         model = replace(model, caches=whole)
     asked_dtype = dtype(given, model)
-    return model if asked_dtype == model.dtype else _in(model, asked_dtype)
+    return in_dtype(model, asked_dtype)
 
 
 def redundant_experts(given: Asked) -> int:
@@ -57,8 +57,10 @@ def _with_redundant(model: ModelSpec, share: float) -> ModelSpec:
 _WINDOWED = ("sliding", "chunked")
 
 
-def _in(model: ModelSpec, name: str) -> ModelSpec:
+def in_dtype(model: ModelSpec, name: str) -> ModelSpec:
     """In another dtype; FP32 doubles what is stored in 16 bits."""
+    if name == model.dtype:
+        return model
     if name != "float32":
         return replace(model, dtype=name)
     weights = tuple(replace(w, bytes=2 * w.bytes) if w.bits == 16 else w for w in model.weights)

@@ -249,7 +249,7 @@ def test_limits_and_texts_become_the_tool_s_own_options(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def real(vllm_python, made_model, tmp_path_factory):
     """A real vLLM with SmolLM2, four places in the batch."""
-    limits = ("--max-model-len", "512", "--max-num-seqs", "4", "--enforce-eager")
+    limits = ("--max-model-len", "512", "--max-num-seqs", "4", "--enforce-eager", "--dtype", "float32")
     argv = ("vllm", "serve", str(made_model("smollm2")), *limits)
     command = LaunchCommand(argv, (("VLLM_CPU_KVCACHE_SPACE", "1"),))
     with Server(command, run_folder=tmp_path_factory.mktemp("run"), vllm_python=vllm_python) as running:

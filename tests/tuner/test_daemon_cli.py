@@ -67,6 +67,8 @@ def test_status_without_a_daemon(place, store):
     found = json.loads(out)
     assert (1, False, "abc", 3) == (code, found["running"], found["incumbent"], found["attempt"])
     assert "no daemon answers" in err
+    store.keep(kept.AWAY, "box", "yes")
+    assert "the unit was stopped for a run" in typed(status.app, "--config", str(place / "daemon.toml"))[1]
 
 
 @pytest.mark.parametrize(("app", "wish"), [(adopt.app, "adopt"), (rollback.app, "rollback")])

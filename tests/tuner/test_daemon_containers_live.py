@@ -39,6 +39,21 @@ def test_a_life(engine):
     assert (own, "always") == (engine.see("vllm")["Id"], engine.see("vllm")["HostConfig"]["RestartPolicy"]["Name"])
 
 
+def test_it_makes_way_and_comes_back(engine):
+    """Whatever its restart policy: stopped it stays down; the own one and ours come back as they were."""
+    own = engine.run("vllm", OWN, **ALWAYS)
+    unit = Container("vllm", engine.path)
+    unit.stop()
+    assert (False, {"vllm": False}) == (unit.running().up, engine.names())
+    unit.restore()
+    assert (own, SERVED) == (engine.see("vllm")["Id"], engine.serves())
+    unit.start(PLAN, "abc")
+    unit.stop()
+    assert State(up=False, profile="abc") == unit.running()._replace(why="")
+    unit.start(PLAN, "abc")
+    assert (State(up=True, profile="abc"), PLANNED) == (unit.running(), engine.serves())
+
+
 def test_its_processes(engine):
     """The shell and its server; none of another container."""
     engine.run("other", ["/bin/sleep", "60"])
@@ -159,6 +174,8 @@ def test_one_that_would_be_gone_when_stopped(engine):
     engine.run("vllm", OWN, HostConfig={"AutoRemove": True})
     with pytest.raises(UsageError, match="--rm"):
         Container("vllm", engine.path).start(PLAN, "abc")
+    with pytest.raises(UsageError, match="--rm"):
+        Container("vllm", engine.path).stop()
     assert (SERVED, {"vllm": True}) == (engine.serves(), engine.names())
 
 

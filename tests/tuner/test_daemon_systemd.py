@@ -37,6 +37,21 @@ def test_another_command_and_back(manager, unit):
     assert "no" == manager.show(made.name, "NeedDaemonReload")["NeedDaemonReload"]
 
 
+def test_a_unit_that_makes_way_comes_back(manager, unit):
+    """Restart=always does not bring it back; the same profile does, and so does the way back to its own command."""
+    made = unit("Restart=always", "ExecStart=/bin/sleep 600")
+    made.start(SLEEP, "abc")
+    manager.until_runs(made, "abc")
+    made.stop()
+    assert (False, ()) == (made.running().up, made.processes())
+    made.start(SLEEP, "abc")
+    manager.until_runs(made, "abc")
+    made.stop()
+    made.restore()
+    manager.until_runs(made, "")
+    assert ("/bin/sleep", "600") == manager.argv(made.name)
+
+
 def test_odd_words_arrive(manager, unit):
     """Dollars, per cent signs, quotes, backslashes, new lines: literal in arguments and in variables."""
     made = unit("ExecStart=/bin/sleep 600")

@@ -109,6 +109,15 @@ def test_a_child_is_started_replaced_and_restored(child):
     assert () == child.processes()
 
 
+def test_a_child_that_makes_way_comes_back(child):
+    """Stopped whole, and started again with the profile that it ran."""
+    child.start(PLAN, "abc123")
+    child.stop()
+    assert (State(up=False, why="it was not started"), ()) == (child.running(), child.processes())
+    child.start(PLAN, "abc123")
+    assert State(up=True, profile="abc123") == child.running()
+
+
 def test_a_child_outlives_its_daemon(child, tmp_path):
     """Another adapter of the same folder finds it, with its profile, and can stop it."""
     child.start(PLAN, "abc123")

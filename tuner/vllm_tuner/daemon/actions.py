@@ -90,6 +90,7 @@ class Hands:
         self.ended = Work()
         self.baseline = canary.loads(_kept(world, kept.BASELINE))
         self.trial: canary.Trial | None = None
+        self.away = bool(_kept(world, kept.AWAY))
         self._do: dict[type, Callable[..., None]] = {
             Tune: self._tune, Abort: self._abort, StoreCandidate: self._candidate, Restart: self._restart,
             Compare: self._compare, Adopt: self._adopt, Rollback: self._rollback, Settle: self._settle,
@@ -154,12 +155,28 @@ class Hands:
         if not wanted:
             self.ended = Work(WorkState.KEPT, action.attempt, says="kernels are not timed again: [tuning] kernels")
             return
-        self.run = Run(action.attempt, wanted, folder, world.environment, tuner=world.tuner)
         try:
+            self._make_room()
+            self.run = Run(action.attempt, wanted, folder, world.environment, tuner=world.tuner)
             self.run.start()
-        except OSError as error:
-            self.run, self.ended = None, Work(WorkState.FAILED, action.attempt, says=f"no start: {error.strerror}")
+        except (AdvisorError, OSError) as error:
+            said = error.message if isinstance(error, AdvisorError) else f"no start: {error.strerror}"
+            self.run, self.ended = None, Work(WorkState.FAILED, action.attempt, says=said)
             raise
+
+    def _make_room(self) -> None:
+        """Where the operator said so the unit makes way; that it must come back is kept before it goes."""
+        if self.world.unit is None or not self.world.config.tuning.stop_unit:
+            return
+        self.world.store.keep(kept.AWAY, self.world.node, "yes")
+        self.away = True
+        self.world.log("info", "unit", "stopped for a run: [tuning] stop_unit")
+        self.world.unit.stop()
+
+    def returned(self) -> None:
+        """The unit that made way is up again."""
+        self.world.store.keep(kept.AWAY, self.world.node, None)
+        self.away = False
 
     def _abort(self, action: Abort) -> None:
         if self.run is not None and self.run.attempt == action.attempt:
@@ -177,8 +194,8 @@ class Hands:
         self._start(action.profile)
 
     def revive(self, profile: str) -> None:
-        """Start a unit again that died and that nobody else starts."""
-        self.do(Rollback(profile, "it died"))
+        """Start a unit again that is down and that nobody else starts."""
+        self.do(Rollback(profile, "it is down"))
 
     def _rollback(self, action: Rollback) -> None:
         self.trial = None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vllm_tuner.daemon.config import Config
 
 SCHEMA = 1
+_LEFT = "the unit was stopped for a run: the next daemon starts it, or you do by hand"
 
 
 def status(path: Path | None, *, metrics: bool, as_json: bool) -> int:
@@ -46,6 +47,7 @@ def _from_store(config: Config) -> dict[str, Any]:
     node = start.node_of(config)
     with start.opened(config) as store:
         text, holder = store.kept(kept.POLICY, node), store.holder(lease_name(node))
+        away = store.kept(kept.AWAY, node)
     try:
         state = policy_state.loads(text) if text else policy_state.State()
     except ValueError:
@@ -54,7 +56,7 @@ def _from_store(config: Config) -> dict[str, Any]:
         "schema": SCHEMA, "node": node, "mode": str(config.mode), "running": False,
         "holder": holder.owner if holder else None, "phase": str(state.phase), "attempt": state.attempt,
         "incumbent": state.incumbent or None, "candidate": state.candidate or None, "previous": state.previous,
-        "refused": list(state.refused), "reasons": [], "against": [], "trouble": [],
+        "refused": list(state.refused), "reasons": [], "against": [], "trouble": [_LEFT] if away else [],
     }  # fmt: skip
 
 

@@ -71,13 +71,15 @@ class UnitConfig(NamedTuple):
 class Tuning(NamedTuple):
     """How a run searches: an effort of `effort.EFFORTS`, its limits (0: the effort's), and what else it does.
 
-    `objective`: one of `Objective`, "": that of the profile that runs. `options`: words for `tuner serve`, of those in
-    SEARCH_OPTIONS.
+    `beside_server`: although the watched server holds memory; `stop_unit`: the unit is stopped for it, and started
+    again. `objective`: one of `Objective`, "": that of the profile that runs. `options`: words for `tuner serve`, of
+    those in SEARCH_OPTIONS.
     """
 
     effort: str
     kernels: bool
     beside_server: bool
+    stop_unit: bool = False
     objective: str = ""
     options: tuple[str, ...] = ()
     trials: int = 0
@@ -205,6 +207,8 @@ def _agree(config: Config, name: str) -> None:
         raise BadInput(f"{where} [status] tcp_port needs a token", "set token_env or token_file")
     if config.webhook.url and not config.webhook.url.startswith("https://"):
         raise BadInput(f"{where} [webhook] url must begin with https://", "news are signed, not encrypted, by us")
+    if config.tuning.stop_unit and (config.mode is not Mode.ADOPT or config.tuning.beside_server):
+        raise BadInput(f'{where} [tuning] stop_unit is for mode = "adopt", and not for beside_server', "docs/daemon.md")
     for word in config.tuning.options:
         if word.startswith("-") and word.partition("=")[0] not in SEARCH_OPTIONS:
             raise BadInput(f"{where} [tuning] options: {word[:80]!r}", f"of these: {', '.join(SEARCH_OPTIONS)}")

@@ -95,6 +95,7 @@ FIELDS: tuple[Field, ...] = (
     Field("tuning", "most_minutes", 0.0, "of a run; 0: the effort's", "most_s", 60.0, high=1e4),
     Field("tuning", "kernels", True, "time kernels again where driver or software changed", "kernels"),
     Field("tuning", "options", (), 'more for `tuner serve`: ["--sensitivity", "sensitive"]', "options"),
+    Field("tuning", "stop_unit", False, "stop the unit for a run in the window, and start it again", "stop_unit"),
     Field("tuning", "beside_server", False, "also while the watched server holds memory", "beside_server"),
 
     Field("adopt", "start_minutes", 30.0, "for a server to become healthy", "start_s", 60.0, low=0.001, high=1e4),

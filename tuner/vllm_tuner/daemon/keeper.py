@@ -1,4 +1,4 @@
-"""What the managed unit does: its processes and /health taken together, and a dead child started again."""
+"""What the managed unit does: its processes and /health taken together, and one that nobody else starts, started."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Keeper:
         wait = self._served and not seen.silent
         return Unit(Health.UNKNOWN if wait else Health.STARTING, found.profile)
 
-    def must_start(self, unit: Unit, steady: float) -> bool:
-        """Whether a child that died is to be started now: at once, then less and less often."""
-        if self.managed is None or not self.managed.supervised:
+    def must_start(self, unit: Unit, steady: float, *, stopped: bool = False) -> bool:
+        """Whether a child that died, or what we `stopped`, is to be started now: at once, then less and less often."""
+        if self.managed is None or not (self.managed.supervised or stopped):
             return False
         if unit.health is Health.HEALTHY:
             self._at, self._wait_s = 0.0, self._tick_s

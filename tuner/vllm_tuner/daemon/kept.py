@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 POLICY, ALLOWANCE, DRIFT, ASKED, BASELINE = "policy", "allowance", "drift", "asked", "baseline"
 LOADS = "loads"  # the busiest times of the last day
+AWAY = "away"  # the unit was stopped for a run, and must be started again
 RUNS = "runs"  # the profile that an unmanaged server was taken to run, "" for none
 _SPENT_EVERY_S = 60.0
 

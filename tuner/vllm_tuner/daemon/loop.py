@@ -156,7 +156,7 @@ class Daemon:
         return Inputs(
             at, elapsed, config.mode, reasons,
             idle=idleness(world.store, world.names, self._idle, config.idle, running=running),
-            window=window(config.windows, at, self.state.phase, self.hands.baseline),
+            window=window(config, at, self.state.phase, self.hands.baseline),
             allowance=allowance.permit(self.hands.allowance, config.allowance, at, config.windows.offset_s(at)),
             guard=idle.guard(self._idle), work=work, unit=unit, ask=self._asked(), timing=config.timing,
         )  # fmt: skip
@@ -164,12 +164,14 @@ class Daemon:
     def _see(self) -> Seen:
         config, unit, run = self.world.config, self.world.unit, self.hands.run
         ours = run.processes() if run is not None else ()
-        beside = unit.processes() if unit is not None and config.tuning.beside_server else ()
+        may_stay = config.tuning.beside_server or (config.tuning.stop_unit and run is None)
+        beside = unit.processes() if unit is not None and may_stay else ()
         sla = self.hands.drift.reference.limits or Sla()
         offset = config.windows.offset_s(self.clocks.now())
         seen = self.world.watch.see(ours, beside, config.drift.block_s, sla, offset)
-        self.world.log.once("warning", "server", seen.why if seen.silent else "")
-        if isinstance(seen.counters, Unknown):
+        silent = seen.silent and not self.hands.away
+        self.world.log.once("warning", "server", seen.why if silent else "")
+        if isinstance(seen.counters, Unknown) and not self.hands.away:
             self.trouble["server"] = seen.counters.why
         return seen
 
@@ -191,10 +193,22 @@ class Daemon:
     def _unit(self, seen: Seen) -> Unit:
         unit = self.keeper.look(seen, self.state.incumbent)
         self._say("unit", self.keeper.trouble)
-        if self.state.phase not in _SWITCHES and self.keeper.must_start(unit, self.clocks.steady()):
-            self.world.log("warning", "unit", "it does not run: started again")
+        away, runs = self.hands.away, self.hands.run is not None
+        free = self.state.phase not in _SWITCHES and not (away and runs)
+        if free and self.keeper.must_start(unit, self.clocks.steady(), stopped=away):
+            self.world.log(
+                "warning", "unit", "the run is over: started again" if away else "it does not run: started again"
+            )
             self.hands.revive(self.state.incumbent)
+        if away and not runs and unit.health in (Health.STARTING, Health.HEALTHY):
+            self._returned()
         return unit
+
+    def _returned(self) -> None:
+        try:
+            self.hands.returned()
+        except StoreError as error:
+            self._say("store", error.message)
 
     def _canary(self, seen: Seen, unit: Unit) -> Canary:
         """A reading without an answer says nothing of the candidate."""
@@ -268,7 +282,7 @@ class Daemon:
         found = Snapshot(
             inputs.at, self.world.node, config.mode, self.leased, self.state, inputs.reasons, permits,
             inputs.work, inputs.unit, answers, self.ticks, config.tick_s, hands.drift.left_out,
-            spent, hands.allowance.failures, self.started, tuple(self.trouble.values()), self.calm,
+            spent, hands.allowance.failures, self.started, tuple(self.trouble.values()), self.calm, hands.away,
         )  # fmt: skip
         self.board.publish(pages(found, max(60.0, 4 * config.tick_s)))
 
@@ -292,6 +306,8 @@ class Daemon:
                 self._step(Inputs(self.clocks.now(), 0.0, mode, unit=unit, stopping=True))
             self._save_habits()
         self.hands.stop(_STOP_GRACE_S)
+        if self.hands.away and self.leased and self._recovered:
+            self.hands.revive(self.state.incumbent)  # a unit that was to make way for a moment; a child ends with us
         if trouble := self.keeper.leave() if self.leased else "":
             self.world.log("error", "unit", trouble)
         self.tenure.give_back()

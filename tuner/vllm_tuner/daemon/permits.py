@@ -15,16 +15,28 @@ if TYPE_CHECKING:
 
     from vllm_advisor.store.profile_store import ProfileStore
     from vllm_tuner.daemon.canary import Baseline
+    from vllm_tuner.daemon.config import Config
     from vllm_tuner.daemon.idle import Idle, IdleLimits
-    from vllm_tuner.daemon.windows import Windows
 
 
-def window(windows: Windows, at: float, phase: Phase, baseline: Baseline) -> Permit:
-    """A window; a candidate waits besides until what it will be compared with was seen under load."""
+_LEAST_RUN_S = 600.0  # for which a unit is stopped; a choice of ours
+
+
+def window(config: Config, at: float, phase: Phase, baseline: Baseline) -> Permit:
+    """A window; a candidate waits besides until what it will be compared with was seen under load.
+
+    A unit that is stopped for a run has to be up again before the window closes.
+    """
+    closes = config.windows.closes_at(at)
+    if phase is Phase.DUE and config.tuning.stop_unit and closes is not None:
+        left, need = closes - at, config.timing.start_s + _LEAST_RUN_S
+        if left < need:
+            why = f"it closes in {left / 60:.0f} min: a run without the unit, and its start, need {need / 60:.0f}"
+            return Permit(granted=False, by="window", why=why)
     if phase is Phase.CANDIDATE and not baseline.enough:
         seen = f"{len(baseline.pulses)} of {canary.LEAST} times"
         return Permit(granted=False, by="canary", why=f"what runs was seen under load {seen}")
-    return windows.permit(at)
+    return config.windows.permit(at)
 
 
 def idleness(store: ProfileStore, names: Sequence[str], found: Idle, limits: IdleLimits, *, running: bool) -> Permit:

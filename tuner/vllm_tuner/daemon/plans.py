@@ -73,10 +73,14 @@ def _own(world: World) -> str:
 
 
 def budget_s(config: Config, left_s: float, at: float) -> float:
-    """Seconds for a run: the effort's, what is left of the day's allowance, and until the window closes."""
+    """Seconds for a run: the effort's, what is left of the day's allowance, and until the window closes.
+
+    A unit that was stopped for it starts again inside the window.
+    """
     closes = config.windows.closes_at(at)
     most = config.tuning.most_s or effort(config.tuning.effort).budget_s
-    return max(_LEAST_S, min(most, left_s, closes - at if closes is not None else most))
+    start = config.timing.start_s if config.tuning.stop_unit else 0.0
+    return max(_LEAST_S, min(most, left_s, closes - at - start if closes is not None else most))
 
 
 def model(world: World) -> str:

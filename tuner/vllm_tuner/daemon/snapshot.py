@@ -24,7 +24,10 @@ SCHEMA = 1
 
 
 class Snapshot(NamedTuple):
-    """One tick's end. `trouble` is what stands against normal work now; `calm`: ticks in a row without any."""
+    """One tick's end. `trouble`: what stands against normal work now; `calm`: ticks in a row without any.
+
+    `away`: the unit was stopped for a run.
+    """
 
     at: float
     node: str
@@ -44,6 +47,7 @@ class Snapshot(NamedTuple):
     started: float
     trouble: tuple[str, ...] = ()
     calm: int = 0
+    away: bool = False
 
 
 def document(seen: Snapshot) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def document(seen: Snapshot) -> dict[str, Any]:
         "previous": state.previous,
         "refused": list(state.refused),
         "work": {"state": str(seen.work.state), "says": seen.work.says},
-        "unit": {"health": str(seen.unit.health), "profile": seen.unit.profile or None},
+        "unit": {"health": str(seen.unit.health), "profile": seen.unit.profile or None, "makes_way": seen.away},
         "server": {"answers": seen.healthy},
         "reasons": [reason(one, handled=one.key in state.handled) for one in seen.reasons],
         "against": [{"by": permit.by, "why": permit.why} for permit in seen.permits if not permit.granted],

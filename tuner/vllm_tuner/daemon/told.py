@@ -27,6 +27,8 @@ def lines(seen: dict[str, Any]) -> Iterator[str]:
     known = "" if seen.get("running", True) else "no daemon runs; last known: "
     yield output.bold(f"{seen['node']}: {known}{seen['phase']} (mode {seen['mode']})")
     yield f"  runs         {seen['incumbent'] or 'the command that it came with'}"
+    if seen.get("unit", {}).get("makes_way"):
+        yield "               the unit makes way for a run, and is started again after it"
     if seen["candidate"]:
         yield f"  candidate    {seen['candidate']}"
     if seen.get("work", {}).get("says"):

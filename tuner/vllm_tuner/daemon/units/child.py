@@ -82,6 +82,9 @@ class Child:
     def restore(self) -> None:
         self.start(self.command(), "")
 
+    def stop(self) -> None:
+        self._stop()
+
     def processes(self) -> tuple[Process, ...]:
         return orphans.inside(self.folder)
 

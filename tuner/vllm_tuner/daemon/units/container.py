@@ -77,8 +77,8 @@ class Container:
         """Make the new one beside the old one, put the own one aside once, and let the new one take the name."""
         own, now = self._own(), self._engine.inspect(self.name)
         ours = now is not None and bool(_label(now))
-        if not ours and (own.get("HostConfig") or {}).get("AutoRemove"):
-            raise UsageError(f"{self.name} was started with --rm: stopped, it would be gone", "start it without --rm")
+        if not ours:
+            self._refuse_passing(own)
         self._prepare(own, now or self._engine.inspect(self._next) or own, command, profile)
         if ours:
             self._remove(self.name)
@@ -139,6 +139,16 @@ class Container:
             self._engine.rename(self._before, f"{self._before}-{str(old.get('Id', ''))[:12]}")
         self._engine.stop(self.name)
         self._engine.rename(self.name, self._before)
+
+    def stop(self) -> None:
+        now = self._engine.inspect(self.name)
+        if now is not None:
+            self._refuse_passing(now)
+            self._engine.stop(self.name)
+
+    def _refuse_passing(self, found: dict[str, Any]) -> None:
+        if (found.get("HostConfig") or {}).get("AutoRemove"):
+            raise UsageError(f"{self.name} was started with --rm: stopped, it would be gone", "start it without --rm")
 
     def restore(self) -> None:
         """Only ours is removed: one that the operator made under the name meanwhile is the own one now."""

@@ -47,6 +47,9 @@ class Managed(Protocol):
     def restore(self) -> None:
         """Stop what runs, and start it with the command that it came with."""
 
+    def stop(self) -> None:
+        """Stop what runs, and wait until it has; `start` and `restore` bring it back."""
+
     def processes(self) -> tuple[Process, ...]:
         """All of its processes, as far as they can be seen."""
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 DROP_IN = "zz-vllm-advisor.conf"  # drop-ins count by name: behind the override.conf of `systemctl edit`
 _ASK_S = 5.0
+_STOP_S = 60.0  # vLLM ends within seconds; a tick may wait a minute
 _RELOAD_S = 20.0  # a host of many units reads all their files again
 _UP = ("active", "activating", "reloading", "refreshing")
 _CHANGING = ("deactivating", "inactive", "failed")  # with a job in the queue: on its way to a start
@@ -136,6 +137,9 @@ class Systemd:
         with suppress(EngineError):  # one that never ran has nothing to forget
             self._call("reset-failed", self.name)
         self._call("--no-block", "restart", self.name)
+
+    def stop(self) -> None:
+        self._call("stop", self.name, most_s=_STOP_S)
 
     def processes(self) -> tuple[Process, ...]:
         group = self._show().get("ControlGroup", "").lstrip("/")

@@ -52,8 +52,8 @@ class Record(NamedTuple):
 class Campaign(Faults):
     """One fault after the other, and what was promised after each."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        super().__init__(folder, seed)
+    def __init__(self, folder: Path, seed: int, *, stop_unit: bool = False) -> None:
+        super().__init__(folder, seed, stop_unit=stop_unit)
         self.records: list[Record] = []
         self.drive = Drive(self)
         self._asked = 0
@@ -272,11 +272,12 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="one kind of fault, as kill_daemon")
+    parser.add_argument("--stop-unit", action="store_true", help="the server makes way for each search")
     parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="fault-campaign-"))
     folder.mkdir(parents=True, exist_ok=True)
-    campaign = Campaign(folder, asked.seed)
+    campaign = Campaign(folder, asked.seed, stop_unit=asked.stop_unit)
     try:
         campaign.run(asked.faults, asked.only)
         said = report(campaign, asked.seed)

@@ -95,7 +95,8 @@ def _kept_port() -> int:
 class World:
     """All processes and files of one run."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, *, stop_unit: bool = False) -> None:
+        self.stop_unit = stop_unit
         self.folder, self.seed, self.random = folder, seed, random.Random(seed)  # noqa: S311 - a test's choices
         self.url = f"http://127.0.0.1:{_kept_port()}"
         self.socket = folder / "run/tuner.sock"
@@ -111,6 +112,7 @@ class World:
             kept = [(store.save_profile(profile(str(self.folder / "m"), seqs=seqs)), seqs) for seqs in KEPT]
         self.journal.write_text("".join(f"{number} {seqs}\n" for number, seqs in kept), encoding="ascii")
         text = CONFIG.format(tick=TICK_S, url=self.url, seqs=OWN_SEQS)
+        text += "[tuning]\nstop_unit = true\n" if self.stop_unit else ""
         (self.folder / "daemon.toml").write_text(text, encoding="utf-8")
         self.env = environment(
             self.folder,

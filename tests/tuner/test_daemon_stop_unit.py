@@ -18,7 +18,7 @@ from vllm_tuner.daemon.plans import budget_s
 from vllm_tuner.daemon.policy_state import Health, Phase
 from vllm_tuner.daemon.testing import FAST, MONDAY, Clock, Exporter, profile, world
 from vllm_tuner.daemon.told import lines
-from vllm_tuner.daemon.units.managed import State
+from vllm_tuner.daemon.units.managed import FOREIGN, State
 
 
 ADOPT = FAST.replace("tick_seconds", 'mode = "adopt"\ntick_seconds', 1) + '[unit]\nkind = "systemd"\nname = "vllm"\n'
@@ -32,10 +32,10 @@ class Unit:
     supervised = False
 
     def __init__(self):
-        self.up, self.said, self.broken = True, [], ""
+        self.up, self.said, self.broken, self.profile = True, [], "", ""
 
     def running(self):
-        return State(self.up)
+        return State(self.up, self.profile)
 
     def command(self):
         return LaunchCommand(("vllm", "serve", "m", "--max-num-seqs", "1"))
@@ -168,6 +168,24 @@ def test_a_unit_that_does_not_stop_is_no_run(scene):
     scene.until(lambda: any("stop: refused" in line for line in scene.lines))
     scene.tick()
     assert (None, True, []) == (scene.service.hands.run, scene.unit.up, scene.unit.said)
+
+
+def test_what_somebody_else_stopped_stays_down(scene, monkeypatch):
+    """A unit in maintenance: the run has its devices, and nothing is started after it."""
+    monkeypatch.setenv("FAKE_TUNER", "none")
+    scene.unit.up = False
+    scene.until(lambda: scene.phase is Phase.TUNING)
+    scene.until(lambda: scene.phase is Phase.WATCHING)
+    for _ in range(3):
+        scene.tick()
+    assert (False, [], None) == (scene.unit.up, scene.unit.said, scene.away)
+
+
+def test_what_nobody_told_of_is_not_stopped(scene):
+    """Another command than the own one or a profile's could not be brought back."""
+    scene.unit.profile = FOREIGN
+    scene.until(lambda: any("it is not stopped" in line for line in scene.lines))
+    assert (True, [], None) == (scene.unit.up, scene.unit.said, scene.away)
 
 
 def test_somebody_who_starts_it_meanwhile_is_not_overruled(scene, monkeypatch):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_advisor.errors import AdvisorError, StoreError
+from vllm_advisor.errors import AdvisorError, EngineError, StoreError
 from vllm_advisor.profile import Event
 from vllm_advisor.workload import Sla
 from vllm_tuner.daemon import allowance, canary, kept
@@ -32,6 +32,7 @@ from vllm_tuner.daemon.policy_state import (
     WorkState,
 )  # fmt: skip
 from vllm_tuner.daemon.run import TUNER, Run
+from vllm_tuner.daemon.units.managed import FOREIGN
 
 
 if TYPE_CHECKING:
@@ -165,13 +166,20 @@ class Hands:
             raise
 
     def _make_room(self) -> None:
-        """Where the operator said so the unit makes way; that it must come back is kept before it goes."""
-        if self.world.unit is None or not self.world.config.tuning.stop_unit:
+        """Where the operator said so the unit makes way; that it must come back is kept before it goes.
+
+        One that is down already is left alone: somebody else stopped it, and it is not ours to start.
+        """
+        unit = self.world.unit if self.world.config.tuning.stop_unit else None
+        found = unit.running() if unit is not None else None
+        if unit is None or found is None or not found.up:
             return
+        if found.profile == FOREIGN:
+            raise EngineError("the unit runs what nobody told this service of: it is not stopped")
         self.world.store.keep(kept.AWAY, self.world.node, "yes")
         self.away = True
         self.world.log("info", "unit", "stopped for a run: [tuning] stop_unit")
-        self.world.unit.stop()
+        unit.stop()
 
     def returned(self) -> None:
         """The unit that made way is up again."""

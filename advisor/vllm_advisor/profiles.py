@@ -32,18 +32,25 @@ def matching(
 
     `path` is the store (None: the user's own). Never raises: a store that cannot be read is one of the match's notes.
     """
+    from vllm_advisor.store.schema import may_exist  # noqa: PLC0415 - nothing is loaded where nothing is asked
+
+    checkpoints = (facts.model, *siblings)
+    measured, note = _measured(facts, checkpoints, path) if may_exist(path) else ((), "")
+    reported = _reported(facts, checkpoints)
+    if not (measured or note or reported):
+        return None
+    return _split(facts, [_here(profile, checkpoints) for profile in measured], checkpoints, revision)._replace(
+        reported=reported, notes=(note,) if note else ()
+    )
+
+
+def _measured(facts: Facts, checkpoints: Sequence[ModelSpec], path: Path | str | None) -> tuple[Sequence[Profile], str]:
+    """The store's profiles of such a machine, and why there are none where it cannot be read."""
     from vllm_advisor import fingerprint  # noqa: PLC0415 - nothing is loaded where nothing was measured
     from vllm_advisor.store import lookup  # noqa: PLC0415 - nothing is loaded where nothing was measured
 
-    checkpoints = (facts.model, *siblings)
     wanted = [fingerprint.loose(facts.node, model, facts.vllm.version) for model in checkpoints]
-    found = lookup.profiles_like(wanted, path)
-    reported = _reported(facts, checkpoints)
-    if not (found.profiles or found.note or reported):
-        return None
-    return _split(facts, [_here(profile, checkpoints) for profile in found.profiles], checkpoints, revision)._replace(
-        reported=reported, notes=(found.note,) if found.note else ()
-    )
+    return lookup.profiles_like(wanted, path)
 
 
 def _here(profile: Profile, checkpoints: Sequence[ModelSpec]) -> Profile:

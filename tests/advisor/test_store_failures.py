@@ -3,6 +3,7 @@
 import sqlite3
 import sys
 
+import platformdirs
 import pytest
 
 from vllm_advisor.errors import StoreError
@@ -178,3 +179,19 @@ def test_a_writing_session_is_in_wal_mode_with_foreign_keys(path):
         names = ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
         found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
     assert ["wal", 1, 5000, 1] == found
+
+
+@pytest.mark.parametrize("data", [None, "", "/srv/data"])
+def test_the_default_place_is_platformdirs(data, monkeypatch):
+    """What is said here for Linux, to save the library's import, is what the library says."""
+    monkeypatch.delenv("ADVISOR_DATABASE_URL", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME") if data is None else monkeypatch.setenv("XDG_DATA_HOME", data)
+    wanted = platformdirs.user_data_path("vllm-advisor", appauthor=False) / "advisor.db"
+    assert wanted == schema.place().path
+
+
+def test_where_there_is_no_store_nobody_looks(tmp_path):
+    """A file that is not there; an address or a mistake is looked into, and says why."""
+    (tmp_path / "there.db").touch()
+    asked = [tmp_path / "none.db", tmp_path / "there.db", "postgresql://h/advisor", "mysql://h/advisor"]
+    assert [False, True, True, True] == [schema.may_exist(place) for place in asked]

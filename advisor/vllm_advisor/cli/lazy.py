@@ -15,6 +15,19 @@ from typer.core import TyperGroup
 
 # Name, module (and the name in it, `app` if none), and the line of `advisor --help`.
 LATER: dict[str, tuple[str, str]] = {
+    "probe": ("looking:probe_app", "Show what is in this machine: GPUs, memory, links, driver, host."),
+    "recommend": (
+        "deciding:recommend_app",
+        "Rank the ways to serve MODEL on a machine, and print the command of the best.",
+    ),
+    "estimate": (
+        "estimating:estimate_app",
+        "Say what one configuration of MODEL takes, whether it starts, and what would fit.",
+    ),
+    "launch": ("deciding:launch_app", "Start the best plan for MODEL on this machine, and stop it with Ctrl-C."),
+    "matrix": ("looking:matrix_app", "Print the decision matrix of a GPU, beside the six rows of the text before it."),
+    "gpus": ("looking:gpus_app", "List the GPUs of the catalog with memory, bandwidth and formats."),
+    "models": ("looking:models_app", "List the models of the catalog, which need no network."),
     "wizard": ("wizard", "Choose step by step in the terminal: machine, model, load, plan; launch it, tune it."),
     "pareto": ("pareto:app", "Chart tokens a second a GPU against tokens a second a user, over plans and loads."),
     "report": (
@@ -35,24 +48,38 @@ LATER: dict[str, tuple[str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """`advisor`: the commands of `app`, then those of `LATER`."""
+    """`advisor`: the commands of `LATER`."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, _ctx: Any) -> list[str]:
         """Every name, in the order of the help."""
-        return [*super().list_commands(ctx), *LATER]
+        return [*LATER]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, imported now if it is one of `LATER`."""
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
+        """The command, imported now; None for what is none."""
         if cmd_name not in LATER:
-            return super().get_command(ctx, cmd_name)
+            return None
         module, _, name = LATER[cmd_name][0].partition(":")
         found = getattr(importlib.import_module(f"vllm_advisor.cli.{module}"), name or "app")
         command = typer.main.get_command(found)
         command.name = cmd_name
         return command
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The list of commands, from the table where nothing was imported."""
-        own = [(name, self.commands[name].get_short_help_str(80)) for name in super().list_commands(ctx)]
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """The list of commands, from the table: nothing is imported."""
         with formatter.section("Commands"):
-            formatter.write_dl([*own, *((name, line) for name, (_, line) in LATER.items())])
+            formatter.write_dl([(name, line) for name, (_, line) in LATER.items()])
+
+
+def single() -> typer.Typer:
+    """A Typer of one command, for the table."""
+    return typer.Typer(
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def examples(*lines: str) -> str:
+    """An epilog that keeps its line breaks: a backspace in front is click's sign for that."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])

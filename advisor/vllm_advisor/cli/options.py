@@ -8,14 +8,11 @@ from typing import Annotated
 import typer
 
 from vllm_advisor import question
+from vllm_advisor.cli import lazy
 
 
 DEFAULT_VLLM = question.DEFAULT_VLLM
-
-
-def examples(*lines: str) -> str:
-    """An epilog that keeps its line breaks: a backspace in front is click's sign for that."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+examples, single = lazy.examples, lazy.single
 
 
 MACHINE, LOAD, FIXED, ANSWER = "Machine", "Workload", "Fix a choice", "Answer"

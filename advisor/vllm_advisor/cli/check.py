@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from vllm_advisor.check.finding import Finding
     from vllm_advisor.check.invocation import Invocation
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True},
-)
+app = o.single(ignore_unknown_options=True)
 
 
 @app.command(

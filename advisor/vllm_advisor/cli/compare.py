@@ -13,12 +13,7 @@ if TYPE_CHECKING:
     from vllm_advisor.compare import Comparison
     from vllm_advisor.question import Question
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = o.single()
 
 Wanted = Annotated[
     str | None,

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from vllm_advisor.hardware import Node
     from vllm_advisor.model import ModelSpec
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = o.single()
 
 
 @app.command(

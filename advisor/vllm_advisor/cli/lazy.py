@@ -70,13 +70,13 @@ class LazyGroup(TyperGroup):
             formatter.write_dl([(name, line) for name, (_, line) in LATER.items()])
 
 
-def single() -> typer.Typer:
-    """A Typer of one command, for the table."""
+def single(**context: Any) -> typer.Typer:
+    """A Typer of one command, for the table; `context`: more settings of click's context."""
     return typer.Typer(
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         add_completion=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], **context},
     )
 
 

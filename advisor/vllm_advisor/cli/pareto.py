@@ -18,13 +18,8 @@ if TYPE_CHECKING:
     from vllm_advisor.question import Question
     from vllm_advisor.render.chart import Dot
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=_SETTINGS
-)
-report = typer.Typer(
-    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=_SETTINGS
-)
+app = o.single()
+report = o.single()
 
 
 @app.command(

@@ -21,12 +21,7 @@ if TYPE_CHECKING:
     from vllm_advisor.vllm.oracle import Oracle
     from vllm_advisor.vllm.surface import Surface
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True},
-)
+app = o.single(ignore_unknown_options=True)
 _STARTS = ("vllm", "python", "python3", "docker", "podman")
 
 

@@ -16,10 +16,7 @@ from vllm_advisor.cli.options import examples
 if TYPE_CHECKING:
     from vllm_advisor.tui.app import Wizard
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=_SETTINGS
-)
+app = o.single()
 
 
 @app.command(

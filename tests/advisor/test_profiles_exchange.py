@@ -102,6 +102,7 @@ def resealed(**changes):
         ({"plan__checkpoint": "/etc/passwd"}, "a repository"),
         ({"plan__checkpoint": "../up"}, "a repository"),
         ({"flags": {"--trust-remote-code": True}}, "may not set"),
+        ({"flags": {"--dtype": "float16"}}, "may not set"),
         ({"flags": {"-c": "x"}}, "no flag"),
         ({"flags": {"--scheduling-policy": "/srv/x"}}, "the value"),
         ({"measurement__figures": {"output_tok_s": [5.0, 1.0, 9.0]}}, "must rise"),
@@ -190,3 +191,8 @@ def test_numbers_survive_exactly():
     """Floats as Python prints them: the digest of what was read is that of what was written."""
     for value in (0.1 + 0.2, 1e-300, 1e22, math.pi):
         assert {"x": value} == tomllib.loads(exchange.toml({"x": value}))
+
+
+def test_fp32_is_no_danger():
+    """A search on a processor that emulates BF16 finds it: what it measured can be carried."""
+    assert (("--dtype", "float32"),) == exchange._flags({"--dtype": "float32"})

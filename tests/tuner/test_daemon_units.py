@@ -46,6 +46,8 @@ def words(text):
         ("python3 -m vllm.entrypoints.openai.api_server --model m --port 9", "vllm serve m --max-num-seqs 4",
          "python3 -m vllm.entrypoints.openai.api_server --model m --port 9 --max-num-seqs 4"),
         ("vllm serve --port 9 --model m", "vllm serve m", "vllm serve m --port 9"),
+        ("vllm serve m --dtype half", "vllm serve m --max-num-seqs 4", "vllm serve m --dtype half --max-num-seqs 4"),
+        ("vllm serve m --dtype half", "vllm serve m --dtype float32", "vllm serve m --dtype float32"),
     ],
 )  # fmt: skip
 def test_a_plan_in_an_operators_command(own, plan, made):

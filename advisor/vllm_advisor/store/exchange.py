@@ -54,6 +54,7 @@ TUNABLE = (
     "--cudagraph-capture-sizes", "--max-num-partial-prefills", "--long-prefill-token-threshold",
     "--scheduling-policy", "--stream-interval", "--all2all-backend",
 )  # fmt: skip
+_EXACT = ("--dtype", "float32")  # more exact than what a 16-bit checkpoint is served in by itself; no other value is
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", re.IGNORECASE)
 
 
@@ -191,7 +192,7 @@ def _flags(plain: object) -> Settings:
     """Raises BadInput for a flag that is more than a matter of speed."""
     found = form.flags_from(plain)
     for name, value in found:
-        if name not in TUNABLE:
+        if name not in TUNABLE and (name, value) != _EXACT:
             raise BadInput(f"flags holds {name}, which an imported profile may not set")
         if isinstance(value, str) and ("/" in value or value.startswith("-")):
             raise BadInput(f"flags gives {name} the value {value[:40]!r}")

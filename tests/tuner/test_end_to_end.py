@@ -14,7 +14,7 @@ import pytest
 
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
-LOAD = ("--input-tokens", "64", "--output-tokens", "16", "--concurrency", "4", "--context", "1024")
+LOAD = ("--input-tokens", "32", "--output-tokens", "8", "--concurrency", "4", "--context", "1024")
 ENTRY = {
     "tuner": "from vllm_tuner.cli.app import main; main()",
     "advisor": "from vllm_advisor.cli.app import main; main()",

@@ -266,12 +266,17 @@ def _padded(size: int, multiple: int) -> float:
     return -(-size // multiple) * multiple / size
 
 
+@functools.lru_cache(maxsize=1024)  # plans that are compared are cut alike
+def _inside(layers: tuple[int, ...], cuts: tuple[range, ...]) -> tuple[int, ...]:
+    """How many of the layers each stage has."""
+    return tuple(sum(layer in cut for layer in layers) for cut in cuts)
+
+
 def _spread(group: WeightGroup, cuts: tuple[range, ...]) -> list[tuple[int, float]]:
     """(stage, part) of a group: by its layers, or the first stage (embedding, towers) or the last (head, norm)."""
     if len(cuts) == 1:
         return [(0, 1.0)]
     if group.layers:
-        inside = [sum(layer in cut for layer in group.layers) for cut in cuts]
-        return [(i, n / len(group.layers)) for i, n in enumerate(inside) if n]
+        return [(i, n / len(group.layers)) for i, n in enumerate(_inside(group.layers, cuts)) if n]
     first = group.role in ("embedding", "vision", "audio")
     return [(0 if first else len(cuts) - 1, 1.0)]

@@ -84,6 +84,18 @@ def test_what_cannot_be_compared_is_no_win():
         assert Verdict.RUNNING is trial.verdict().verdict
 
 
+def test_clients_that_wait_for_a_slow_plan_show_it():
+    """Fewer a second with more in flight is a load that the incumbent never had: it was faster while it served more."""
+    before = Baseline(tuple(Pulse(1.0, 2.7, 100.0 + n) for n in range(8)))
+    slow, calm, quick = Pulse(2.0, 0.9, 900.0), Pulse(0.0, 0.9, 900.0), Pulse(2.0, 0.9, 90.0)
+    assert [True, False, False] == [p.ms > before.bound(p) for p in (slow, calm, quick)]
+    busy = Baseline(tuple(canary.pulse(sample(running=2.0, requests=60.0)) for _ in range(8)))  # 4 a second
+    trial, fast = Trial(1), Trial(1)
+    for _ in range(12):  # 0.7 a second
+        trial, fast = (one.with_(sample(ms, running=4.0), busy) for one, ms in ((trial, 200.0), (fast, 2.0)))
+    assert (Verdict.WORSE, Verdict.RUNNING) == (trial.verdict().verdict, fast.verdict().verdict)  # it proves no win
+
+
 def test_a_candidate_that_lets_nobody_in_is_worse():
     """Its tokens are fast and its users wait: latency by token counts, not the time of a token."""
     fast, slow = (Times(10.0, seconds) for seconds in (0.1, 0.2))

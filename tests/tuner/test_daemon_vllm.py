@@ -56,6 +56,8 @@ most_minutes = 12
 options = ["--enforce-eager", "--only", "1", "--tool", "own"]
 [allowance]
 back_off_minutes = 0
+[adopt]
+canary_minutes = 4
 """
 
 

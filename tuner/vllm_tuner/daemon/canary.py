@@ -3,9 +3,11 @@
 Live traffic cannot be interleaved, so each reading of the candidate is compared with the incumbent's readings at the
 same load: as many requests in flight, and as many a second, within a factor of 1.4. Both count, because clients that
 wait for an answer keep the first and clients that come as they like keep the second, whatever plan runs. Slower by more
-than the margin in either is a loss, else a win; a load at which the incumbent was not seen says nothing. The verdict
-falls once the evidence that most are wins (or losses) is strong enough, by the sequential test of `gate`; rejections
-end it at once. Without a verdict the candidate is not proven.
+than the margin in either is a loss, else a win. A load at which the incumbent was not seen says nothing, unless the
+candidate is slower than the incumbent was while it served more a second with no more in flight: a loss, too, for
+clients that wait slow down with a slow plan. The verdict falls once the evidence that most are wins (or losses) is
+strong enough, by the sequential test of `gate`; rejections end it at once. Without a verdict the candidate is not
+proven.
 """
 
 from __future__ import annotations
@@ -59,6 +61,11 @@ class Baseline(NamedTuple):
         """The medians at the same load, by requests in flight and by requests a second, as far as they are known."""
         return tuple(self._medians(at))
 
+    def bound(self, at: Pulse) -> float:
+        """What it needed at most, by what it needed when it served more a second; infinite where that was not seen."""
+        found = sorted(p.ms for p in self.pulses if p.rate > at.rate + _NEAR and p.flight <= at.flight)
+        return found[len(found) // 2] if len(found) >= _FEW else math.inf
+
     def _medians(self, at: Pulse) -> Iterator[float]:
         for place in (0, 1):
             near = sorted(p.ms for p in self.pulses if abs(p[place] - at[place]) <= _NEAR)
@@ -109,10 +116,12 @@ class Trial(NamedTuple):
             return self
         after = self._replace(asked=self.asked + _count(seen), rejected=self.rejected + _rejections(seen))
         found = pulse(seen)
-        expected = baseline.expected(found) if found is not None else ()
-        if found is None or not expected:
+        if found is None:
             return after
-        lost = found.ms > min(expected) * (1 + MARGIN)
+        expected = baseline.expected(found)
+        lost = found.ms > min(expected or (baseline.bound(found),)) * (1 + MARGIN)
+        if not (expected or lost):
+            return after
         return after._replace(wins=after.wins + (not lost), losses=after.losses + lost)
 
     def verdict(self) -> Canary:

@@ -1,6 +1,6 @@
 """Recommend every catalog model on every set-up and version, and print one digest a cell.
 
-    python benchmarks/sweep.py [--models N] [--share I/N] > cells.txt
+    python benchmarks/sweep.py [--models N] > cells.txt
 
 A line: model, machine, version, verdict (`plan`, `no`, `error:`), plans, rejections, SHA-256 of the JSON answer.
 Two runs must print the same bytes; nothing but AdvisorError may stop a cell.
@@ -45,11 +45,9 @@ def cell(name: str, machine: str, version: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=0, help="only the first N models")
-    parser.add_argument("--share", default="0/1", help="only every Nth model, from the Ith on: 0/2 and 1/2 are halves")
     args = parser.parse_args()
     start, cells = time.perf_counter(), 0
-    first, _, step = args.share.partition("/")
-    names = models.names()[int(first) :: int(step)]
+    names = models.names()
     for name in names[: args.models or len(names)]:
         for machine in MACHINES:
             for version in VERSIONS:

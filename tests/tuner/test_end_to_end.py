@@ -56,9 +56,9 @@ def typed(vllm_python, place):
 
 @pytest.fixture(scope="module")
 def result(typed, place):
-    """The last line of a quick search of one plan."""
+    """The last line of a quick search of one plan and one step beside it."""
     folder, model = place
-    how = ("--only", "1", "--effort", "quick", "--trials", "1", "--budget", "25m", "--folder", folder / "runs")
+    how = ("--only", "1", "--effort", "quick", "--trials", "2", "--budget", "25m", "--folder", folder / "runs")
     told = typed(
         "tuner", "serve", model, "--gpu", "cpu", "--tool", "own", *LOAD, *how, "--json-lines", store="first.db"
     )

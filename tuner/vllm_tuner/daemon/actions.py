@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_advisor.errors import AdvisorError, EngineError, StoreError
+from vllm_advisor.hardware import Unknown
 from vllm_advisor.profile import Event
 from vllm_advisor.workload import Sla
 from vllm_tuner.daemon import allowance, canary, kept
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from vllm_advisor.hardware import Unknown
     from vllm_advisor.plan import LaunchCommand
     from vllm_advisor.store.profile_store import ProfileStore
     from vllm_tuner.daemon.allowance import Allowance
@@ -138,6 +138,13 @@ class Hands:
         if steady:
             self.baseline = self.baseline.with_(canary.pulse(seen))
         return Canary()
+
+    def spend(self, elapsed: float) -> None:
+        """Time and energy of a run that goes on."""
+        at, devices = self.world.now(), self.world.watch.last_devices
+        watts = sum(device.watts for device in devices if not isinstance(device.watts, Unknown))
+        offset = self.world.config.windows.offset_s(at)
+        self.allowance = allowance.spend(self.allowance, at, elapsed, watts * elapsed / 3600, offset)
 
     def stop(self, grace_s: float) -> None:
         """Stop what would be nobody's."""

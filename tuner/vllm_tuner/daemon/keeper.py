@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from vllm_advisor.errors import AdvisorError
 from vllm_tuner.daemon import orphans
 from vllm_tuner.daemon.policy_state import Health, Unit
+from vllm_tuner.daemon.policy_switch import SWITCHES
 
 
 if TYPE_CHECKING:
+    from vllm_tuner.daemon.actions import Hands
+    from vllm_tuner.daemon.policy_state import State
     from vllm_tuner.daemon.units.managed import Managed
     from vllm_tuner.daemon.watch import Seen
 
@@ -43,6 +46,17 @@ class Keeper:
             return Unit(Health.HEALTHY, found.profile)
         wait = self._served and not seen.silent
         return Unit(Health.UNKNOWN if wait else Health.STARTING, found.profile)
+
+    def tend(self, unit: Unit, hands: Hands, state: State, steady: float) -> None:
+        """Start what nobody else starts, and let it be known that what made way is back. Raises StoreError."""
+        away, runs = hands.away, hands.run is not None
+        free = state.phase not in SWITCHES and not (away and runs)
+        if free and self.must_start(unit, steady, stopped=away):
+            why = "the run is over" if away else "it does not run"
+            hands.world.log("warning", "unit", f"{why}: started again")
+            hands.revive(state.incumbent)
+        if away and not runs and unit.health in (Health.STARTING, Health.HEALTHY):
+            hands.returned()
 
     def must_start(self, unit: Unit, steady: float, *, stopped: bool = False) -> bool:
         """Whether a child that died, or what we `stopped`, is to be started now: at once, then less and less often."""

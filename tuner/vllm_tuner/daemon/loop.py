@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from vllm_tuner.daemon.watch import Seen
 
 _STOP_GRACE_S = 3.0
-_SWITCHES = (Phase.SWITCHING, Phase.CANARY, Phase.ROLLING_BACK)
 
 
 class Clocks(NamedTuple):
@@ -144,7 +143,8 @@ class Daemon:
         running = work.state is WorkState.RUNNING
         self._idle = idle.observe(self._idle, seen.idle, world.config.idle, ours_runs=running)
         if running:
-            self._spend(elapsed)
+            self.hands.spend(elapsed)
+            self.saved.unspent_s += elapsed
         inputs = self._inputs(elapsed, reasons, work, unit)._replace(canary=self._canary(seen, unit))
         actions = self._step(inputs)
         self._publish(inputs, answers=seen.healthy)
@@ -193,22 +193,11 @@ class Daemon:
     def _unit(self, seen: Seen) -> Unit:
         unit = self.keeper.look(seen, self.state.incumbent)
         self._say("unit", self.keeper.trouble)
-        away, runs = self.hands.away, self.hands.run is not None
-        free = self.state.phase not in _SWITCHES and not (away and runs)
-        if free and self.keeper.must_start(unit, self.clocks.steady(), stopped=away):
-            self.world.log(
-                "warning", "unit", "the run is over: started again" if away else "it does not run: started again"
-            )
-            self.hands.revive(self.state.incumbent)
-        if away and not runs and unit.health in (Health.STARTING, Health.HEALTHY):
-            self._returned()
-        return unit
-
-    def _returned(self) -> None:
         try:
-            self.hands.returned()
+            self.keeper.tend(unit, self.hands, self.state, self.clocks.steady())
         except StoreError as error:
             self._say("store", error.message)
+        return unit
 
     def _canary(self, seen: Seen, unit: Unit) -> Canary:
         """A reading without an answer says nothing of the candidate."""
@@ -216,14 +205,6 @@ class Daemon:
             proven = unit.profile == self.state.incumbent or unit.health is Health.UNMANAGED
             return self.hands.feel(seen.sighting.sample, steady=proven)
         return self.hands.trial.verdict() if self.hands.trial is not None else Canary()
-
-    def _spend(self, elapsed: float) -> None:
-        """Time and energy of a run that goes on."""
-        at, devices = self.clocks.now(), self.world.watch.last_devices
-        watts = sum(device.watts for device in devices if not isinstance(device.watts, Unknown))
-        offset = self.world.config.windows.offset_s(at)
-        self.hands.allowance = allowance.spend(self.hands.allowance, at, elapsed, watts * elapsed / 3600, offset)
-        self.saved.unspent_s += elapsed
 
     def _asked(self) -> Ask:
         try:

@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_advisor.vllm.metrics import parse
-from vllm_tuner.daemon.busiest import DAY_S, Busiest, Reading
+from vllm_tuner.daemon.busiest import DAY_S, Busiest, Counted
 
 
 HOUR = 3600.0
@@ -31,7 +31,7 @@ class Server:
         name, number = "vllm:e2e_request_latency_seconds", len(self.lengths["prompt"])
         lines += [f'{name}_bucket{{le="{b}"}} {number}' for b in (1000, "+Inf")]
         lines += [f"{name}_sum {self.seconds}", f"{name}_count {number}"]
-        return Reading(self.at, self.at, parse("\n".join(lines)))
+        return Counted(self.at, self.at, parse("\n".join(lines)))
 
     def hours(self, requests, prompt, seconds=36.0, hours=1):
         """So many requests an hour, each of `seconds`."""

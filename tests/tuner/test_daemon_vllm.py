@@ -239,6 +239,7 @@ def test_a_better_plan_is_adopted_and_a_worse_one_undone(place):
         assert service.recover()
         until_watching(place, service)
         assert (better, (worse,)) == (service.state.incumbent, service.state.refused), place.lines[-10:]
+        assert any("worse on live traffic" in line for line in place.lines)  # by its readings, not for want of them
         assert better == service.world.unit.running().profile
         place.ready()
         place.quiet()

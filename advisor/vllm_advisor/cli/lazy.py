@@ -25,7 +25,7 @@ LATER: dict[str, tuple[str, str]] = {
         "Say what one configuration of MODEL takes, whether it starts, and what would fit.",
     ),
     "launch": ("deciding:launch_app", "Start the best plan for MODEL on this machine, and stop it with Ctrl-C."),
-    "matrix": ("looking:matrix_app", "Print the decision matrix of a GPU, beside the six rows of the text before it."),
+    "matrix": ("looking:matrix_app", "Print the decision matrix of a GPU, beside the six rows of the seed text."),
     "gpus": ("looking:gpus_app", "List the GPUs of the catalog with memory, bandwidth and formats."),
     "models": ("looking:models_app", "List the models of the catalog, which need no network."),
     "wizard": ("wizard", "Choose step by step in the terminal: machine, model, load, plan; launch it, tune it."),

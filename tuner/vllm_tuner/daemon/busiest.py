@@ -28,7 +28,7 @@ _LONGEST_S = 6 * 3600.0  # in which too few requests ended for a block: what fol
 _LABEL = "live traffic"
 
 
-class Reading(NamedTuple):
+class Counted(NamedTuple):
     """Counters, and when they were read: by a clock that is never set (`steady`), and in UTC seconds (`at`)."""
 
     steady: float
@@ -55,14 +55,14 @@ class Busiest:
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
         self._blocks = deque(blocks)
-        self._first: Reading | None = None
-        self._last: Reading | None = None
+        self._first: Counted | None = None
+        self._last: Counted | None = None
 
-    def anew(self, reading: Reading) -> None:
+    def anew(self, reading: Counted) -> None:
         """The server began anew: its counters are not to be compared with those before."""
         self._first = self._last = reading
 
-    def see(self, reading: Reading, least_s: float) -> None:
+    def see(self, reading: Counted, least_s: float) -> None:
         """One reading of the server. A block ends once it is as long and holds enough requests."""
         self._last = reading
         if self._first is None:
@@ -76,7 +76,7 @@ class Busiest:
             return
         self._first = reading
 
-    def _keep(self, first: Reading, last: Reading) -> None:
+    def _keep(self, first: Counted, last: Counted) -> None:
         try:
             made = Block(first.at, last.at, _recorded(first, last))
         except BadInput:
@@ -117,7 +117,7 @@ class Busiest:
             raise ValueError(f"not the loads of a day: {error!r}") from None
 
 
-def _ended(first: Reading, last: Reading) -> float:
+def _ended(first: Counted, last: Counted) -> float:
     """Requests that ended in between; 0 where the server does not count them."""
     name = "request_prompt_tokens"
     before, after = first.counters.histogram(name), last.counters.histogram(name)
@@ -126,6 +126,6 @@ def _ended(first: Reading, last: Reading) -> float:
     return after.observed - before.observed
 
 
-def _recorded(first: Reading, last: Reading) -> traces.Recorded:
+def _recorded(first: Counted, last: Counted) -> traces.Recorded:
     seconds = last.steady - first.steady
     return traces.of_live(Live(_LABEL, True, Unknown("not asked"), (), first.counters, last.counters, seconds))

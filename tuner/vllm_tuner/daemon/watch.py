@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vllm_advisor.errors import AdvisorError
 from vllm_advisor.hardware import Unknown
 from vllm_advisor.probe import activity
-from vllm_tuner.daemon.busiest import Busiest
-from vllm_tuner.daemon.busiest import Reading as Counted
+from vllm_tuner.daemon.busiest import Busiest, Counted
 from vllm_tuner.daemon.drift_reason import Sighting
 from vllm_tuner.daemon.drift_sample import sample
 from vllm_tuner.daemon.idle import Device

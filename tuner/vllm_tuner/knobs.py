@@ -91,12 +91,12 @@ def in_sixteen_bits(ranked: Ranked) -> bool:
 
 def more(around: Around) -> Iterator[Knob]:
     """Every knob beyond the batch limits."""
-    yield from (_processor if around.on_processor else _device)(around)
+    yield from (_threads if around.on_processor else _device)(around)
     yield from _everywhere(around)
     yield from _speculation(around)
 
 
-def _processor(around: Around) -> Iterator[Knob]:
+def _threads(around: Around) -> Iterator[Knob]:
     """On a CPU: where threads run (utils/ompmultiprocessing.py: auto takes a thread a core and leaves a core free)."""
     facts, first = around.facts, around.plans[0][1].plan
     if facts.vllm.has_env(BIND) and first.world_size == 1:

@@ -231,6 +231,17 @@ def test_evidence_is_the_lines_that_hold_a_mark():
     assert [(7, "APIServer")] == [(line.number, line.process) for line in log.starts[-1].evidence]
 
 
+def test_a_prompt_of_a_client_is_no_evidence():
+    """A log may hold every request; what is said of one that was received counts."""
+    marks = ("out of memory",)
+    asked = b"(APIServer pid=1) INFO 11-29 08:00:01 [logger.py:40] Received request cmpl-1f: prompt: 'out of memory'\n"
+    failed = b"(APIServer pid=1) ERROR 11-29 08:00:01 [s.py:4] Received request when out of memory: retry\n"
+
+    found = logs.read(io.BytesIO(asked + failed), marks).starts[-1]
+
+    assert [2] == [line.number for line in found.evidence]
+
+
 def test_arguments_that_are_no_literals_stay_text():
     """Objects, nested brackets and quotes with commas are kept as they are written, and nothing is evaluated."""
     found = facts("non-default args: {'model': 'a/b', 'compilation_config': CompilationConfig(mode=3, sizes=[1, 2]), "

@@ -20,8 +20,7 @@ begun = time.process_time()
 found = diagnosis.read(sys.stdin.buffer)
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 peak = int(status["VmHWM"].split()[0]) / 1024  # getrusage counts what the parent had when it forked
-print(json.dumps([time.process_time() - begun, peak,
-                  found.verdict, found.log.size]))
+print(json.dumps([time.process_time() - begun, peak, found.log.size]))
 """
 ACCESS = '(APIServer pid=101) INFO:     10.0.0.{a}:{b} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
 STATS = (
@@ -31,6 +30,10 @@ STATS = (
 REQUEST = (
     "(APIServer pid=101) INFO 11-29 08:03:11 [logger.py:40] Received request chatcmpl-{b}: prompt: 'In the {w} of "
     "{x} we find a model of memory, and the {x} says that {w} is out of all {x} memory of a device', params: S()"
+)
+WORDS = (
+    "(APIServer pid=101) INFO 11-29 08:03:11 [plugin.py:40] In the {w} of {x} we find a model of memory, and the {x} "
+    "says that {w} is out of all {x} memory of a device, and that no {w} of a {x} is what {w}s are made of: {b}"
 )
 ERROR = "(APIServer pid=101) ERROR 11-29 08:03:11 [serving.py:210] ValueError: request {w}{x} is not a {x}"
 OOM = "(EngineCore pid=202) ERROR 11-29 08:03:11 [core.py:1] torch.OutOfMemoryError: CUDA out of memory. {b}"
@@ -58,6 +61,7 @@ FULL_OF = {
     "access": lambda: grown(ACCESS),
     "statistics": lambda: grown(STATS),
     "requests": lambda: grown(REQUEST),
+    "words": lambda: grown(WORDS),
     "errors": lambda: grown(ERROR),
     "one error": lambda: grown(OOM),
     "restarts": restarting,
@@ -70,11 +74,15 @@ FULL_OF = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FULL_OF)
 def test_fifty_megabytes_are_read_in_two_seconds_and_200_mb(kind):
-    """Processor time of reading alone; the peak of the whole process."""
+    """Processor time of reading alone, the least of three: neighbours only add; the peak of the whole process."""
     raw = FULL_OF[kind]()
-    done = subprocess.run([sys.executable, "-c", READ], input=raw, capture_output=True, check=True)
-    seconds, peak_mb, _, size = json.loads(done.stdout)
+    seconds, peaks_mb, sizes = zip(*(_read(raw) for _ in range(3)), strict=True)
 
-    assert size >= SIZE - 10_000
-    assert seconds < 2, f"{kind}: {seconds:.2f} s"
-    assert peak_mb < 200, f"{kind}: {peak_mb:.0f} MB"
+    assert min(sizes) >= SIZE - 10_000
+    assert min(seconds) < 2, f"{kind}: {min(seconds):.2f} s"
+    assert max(peaks_mb) < 200, f"{kind}: {max(peaks_mb):.0f} MB"
+
+
+def _read(raw: bytes) -> tuple[float, float, int]:
+    done = subprocess.run([sys.executable, "-c", READ], input=raw, capture_output=True, check=True)
+    return tuple(json.loads(done.stdout))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Digits go and what is no letter becomes a space: lines of one template become equal, and their words can be looked up.
 _DIGITS = b"0123456789"
 _LETTERS = bytes(b if (chr(b).isalpha() and b < 128) or b in (10, 95) else 32 for b in range(256))
+_ASKED = re.compile(rb"Received request [\w-]+: [^\n]+")  # what a client sent says nothing of the server
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _PREFIX, _HEAD = 160, 400  # an INFO line says at its beginning what it is; a logged prompt follows
 _MOST_TEMPLATES, _LONGEST_TEMPLATE = 1 << 17, 1 << 9
@@ -246,8 +247,10 @@ def _by_word(
 
 
 def _templates(lines: list[bytes]) -> list[bytes]:
-    """Each line without its digits and punctuation. An escaped newline of a JSON record is no letter n."""
+    """Each line without its digits, its punctuation and a client's prompt. A JSON record's escaped newline is no n."""
     block = b"\n".join(lines)
+    if b"Received request " in block:
+        block = _ASKED.sub(b"Received request", block)
     if b"\x1b" in block:
         block = _ANSI.sub(b"", block)
     if b"\\n" in block:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from textual.widgets import Input, Static
 
 from vllm_advisor.candidates import Restrictions
 from vllm_advisor.launch import left
+from vllm_advisor.probe import host
 from vllm_advisor.question import Load
-from vllm_advisor.testing import install_tuner
+from vllm_advisor.testing import install_tuner, machine_files, write_tree
 from vllm_advisor.tui import searched, testing, tuning
 from vllm_advisor.tui.app import Wizard
 from vllm_advisor.tui.glyphs import ASCII, UTF8
@@ -35,7 +37,10 @@ LEFT = []
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
-    """The stand-in on the PATH, with a search that is won; run folders and answers of the test's own."""
+    """The stand-in on the PATH, with a search that is won; run folders, answers and a processor of the test's own."""
+    machine = write_tree(tmp_path / "machine", machine_files(nodes=1))
+    for name in ("read", "cpu_gpu", "cpu_warnings"):  # another processor may have another best plan
+        monkeypatch.setattr(host, name, partial(getattr(host, name), machine))
     monkeypatch.setenv("PATH", f"{install_tuner(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ADVISOR_DATABASE_URL", f"sqlite:///{tmp_path}/none.db")

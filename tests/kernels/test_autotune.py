@@ -264,7 +264,7 @@ def test_operands_are_more_than_the_cache_holds():
     """So that every call reads its weight from memory, as a layer of a model does."""
     from vllm_mx_kernels.autotune_run import cache_bytes
 
-    timer = a.Timer(a.Problem(CPU, "cpu", 1, 256, 256))
+    timer = a.Timer(a.Problem(CPU, "cpu", 1, 2048, 2048))
     total = sum(operands.nbytes for operands in timer._copies)
     places = {operands.weight.codes.data_ptr() for operands in timer._copies}
     assert 2 * cache_bytes(gpu=False) <= total

@@ -132,6 +132,21 @@ def test_nothing_beside_the_result_is_written(dtype):
     assert around[8].isnan().all()
 
 
+@pytest.mark.parametrize("dtype", cpu.OUTPUTS)
+@pytest.mark.parametrize("offset", [0, 1, 64])
+@pytest.mark.usefixtures("isa", "threads")
+def test_results_beyond_the_caches_are_the_same(dtype, offset):
+    """More than 8 MiB pass the caches by where they are aligned to a vector; 1 and 64 elements off, too."""
+    weight = quantize_mxfp4_torch(difficult(64, 65_536))
+    around = poisoned((64 * 65_536 + 128,), dtype)
+    inside = around[offset : offset + 64 * 65_536].view(64, 65_536)
+    cpu.dequantize_into(*weight, inside)
+
+    assert_same_bits(dequantize_mxfp4_torch(weight, dtype), inside)
+    assert around[:offset].isnan().all()
+    assert around[offset + 64 * 65_536 :].isnan().all()
+
+
 # Every remainder of tiles of rows of x, of pairs of rows of the weight, of groups of 32, 64 and 128 elements of K.
 SHAPES = [(m, 5, 160) for m in range(1, 19)]
 SHAPES += [(m, n, k) for m in (1, 3) for n in (1, 2) for k in (32, 64, 96, 128, 1056)]

@@ -19,6 +19,8 @@ from vllm_mx_kernels.mxfp4 import matmul_mxfp4, quantize_mxfp4, quantize_mxfp4_t
 from vllm_mx_kernels.testing import difficult  # noqa: E402
 
 
+CPUINFO = Path("/proc/cpuinfo")
+FLAGS = CPUINFO.read_text().split() if CPUINFO.exists() else ()
 KERNELS = Path(_build.__file__).parent
 PACKAGES = KERNELS.parents[1]
 
@@ -53,6 +55,38 @@ def test_a_cache_that_cannot_be_written_is_one_reason_more(no_compiler, monkeypa
     monkeypatch.setenv("XDG_CACHE_HOME", str(no_compiler / "file"))
     with pytest.raises(_build.BuildError, match="file"):
         _build.library()
+
+
+@pytest.mark.skipif("amx_tile" not in FLAGS, reason="a processor without AMX")
+def test_a_process_may_use_tiles_once_the_operators_are_there():
+    """Linux's own answer, before and after: bit 18 of what ARCH_GET_XCOMP_PERM (0x1022) fills in."""
+    code = """if True:
+        import ctypes
+        from vllm_mx_kernels import cpu
+        may = ctypes.c_uint64()
+        for step in (lambda: None, cpu.available):
+            step()
+            ctypes.CDLL(None).syscall(158, 0x1022, ctypes.byref(may))  # arch_prctl
+            print(may.value >> 18 & 1)
+    """
+    env = {**os.environ, "PYTHONPATH": str(PACKAGES)}
+    said = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True).stdout
+
+    assert ["0", "1"] == said.split()
+
+
+def test_tiles_are_asked_for_as_soon_as_there_is_a_library(monkeypatch):
+    """On any processor: torch knows which has them. And a torch that cannot be asked is none the worse."""
+    asked = []
+    monkeypatch.setattr(torch.ops, "load_library", lambda _: None)
+    monkeypatch.setattr(torch.library, "register_fake", lambda *_: None)
+    monkeypatch.setattr(_build, "library", lambda: Path("x.so"))
+    monkeypatch.setattr(torch.cpu, "_init_amx", lambda: asked.append(1), raising=False)
+    cpu._load()
+    monkeypatch.delattr(torch.cpu, "_init_amx")
+    cpu._load()
+
+    assert [1] == asked
 
 
 @pytest.mark.parametrize(
@@ -127,8 +161,10 @@ void convert(const mx::Kernels& kernels, int64_t blocks) {
   kernels.quantize(wide.data(), mx::Kind::float32, blocks, 1, codes.data(), scales.data());
   kernels.quantize(narrow.data(), mx::Kind::float16, blocks, 0, codes.data(), scales.data());
   kernels.quantize(narrow.data(), mx::Kind::bfloat16, blocks, 1 << 23, codes.data(), scales.data());
-  kernels.dequantize(codes.data(), scales.data(), blocks, mx::Kind::float32, wide.data());
-  kernels.dequantize(codes.data(), scales.data(), blocks, mx::Kind::bfloat16, narrow.data());
+  for (bool streams : {false, true}) {
+    kernels.dequantize(codes.data(), scales.data(), blocks, mx::Kind::float32, wide.data(), streams);
+    kernels.dequantize(codes.data(), scales.data(), blocks, mx::Kind::bfloat16, narrow.data(), streams);
+  }
 }
 int main() {
   std::vector<mx::Tile> tiles;

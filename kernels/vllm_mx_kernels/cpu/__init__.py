@@ -58,8 +58,20 @@ def _load() -> None:
     from vllm_mx_kernels.cpu import _build  # here, as fcntl is not everywhere
 
     torch.ops.load_library(str(_build.library()))
+    _ask_for_tiles()
     for name, shape in _SHAPES.items():
         torch.library.register_fake(f"vllm_mx::{name}", shape)
+
+
+def _ask_for_tiles() -> None:
+    """Linux lets a process use AMX once it has asked to, which torch does before its first product in bf16.
+
+    vLLM's attention (csrc/cpu/cpu_attn_amx.hpp in 0.32.0) relies on that: where our operators take the place of all
+    such products, its first tile would end the worker with SIGILL.
+    """
+    ask = getattr(torch.cpu, "_init_amx", None)
+    if ask is not None:
+        ask()
 
 
 def _fake_quantize(x: torch.Tensor, _: int) -> tuple[torch.Tensor, torch.Tensor]:

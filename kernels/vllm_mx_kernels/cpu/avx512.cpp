@@ -33,6 +33,24 @@ inline __attribute__((always_inline)) Bits spread(const uint8_t* codes) {
   return both >> Bits{0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
 }
 
+template <bool streams>
+inline __attribute__((always_inline)) void put(void* to, Floats value) {
+  if (streams) return _mm512_stream_ps(static_cast<float*>(to), value);
+  _mm512_storeu_ps(to, value);
+}
+
+inline void settle() { _mm_sfence(); }
+
+// The sixteen values of a block, scaled, are a table that all its nibbles look up at once.
+template <bool streams>
+inline __attribute__((always_inline)) void put_bfloat16(const uint8_t* codes, Floats scale, uint16_t* out) {
+  const Bits all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const __m256i table = _mm512_cvtepi32_epi16((__m512i)((Bits)(decode(all) * scale) >> 16));
+  const Bits pairs = (Bits)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+  const Bits nibbles = (pairs | pairs << 12) & 0x000F000F;
+  put<streams>(out, (Floats)_mm512_permutexvar_epi16((__m512i)nibbles, _mm512_castsi256_si512(table)));
+}
+
 // Word i holds the elements 8i … 8i + 7 of a group, a nibble each.
 inline __attribute__((always_inline)) Floats eighth(Bits words, int part) { return decode(words >> 4 * part); }
 

@@ -26,8 +26,9 @@ struct Kernels {
   // `blocks` blocks of 32 elements → 16 bytes of codes and one scale each. `carry_from` chooses the scale mode: the
   // fraction bits of a float32 from which it takes the next exponent (scales.py).
   void (*quantize)(const void* x, Kind kind, int64_t blocks, uint32_t carry_from, uint8_t* codes, uint8_t* scales);
-  // The reverse, to float32 or bfloat16.
-  void (*dequantize)(const uint8_t* codes, const uint8_t* scales, int64_t blocks, Kind kind, void* out);
+  // The reverse, to float32 or bfloat16. `streams`: past the caches, for results that they do not hold; written the
+  // usual way, each line of it would be read first.
+  void (*dequantize)(const uint8_t* codes, const uint8_t* scales, int64_t blocks, Kind kind, void* out, bool streams);
   // One row of x, in the order in which `multiply` meets the codes.
   void (*arrange)(const float* x, int64_t k, float* arranged);
   // y[m, n] = x[m, :] · weight[n, :] for all `m` rows of x and the rows first … last − 1 of the weight; y has n columns.

@@ -23,6 +23,22 @@ inline __attribute__((always_inline)) Bits spread(const uint8_t* codes) {
   return Bits{both, both >> 4, both >> 8, both >> 12};
 }
 
+template <bool>
+inline __attribute__((always_inline)) void put(float* to, Floats value) {
+  memcpy(to, &value, sizeof value);
+}
+
+inline void settle() {}
+
+template <bool>
+inline __attribute__((always_inline)) void put_bfloat16(const uint8_t* codes, Floats scale, uint16_t* out) {
+  using Halves = uint16_t __attribute__((vector_size(lanes * 2)));
+  for (int i = 0; i < BLOCK; i += lanes) {
+    const Halves high = __builtin_convertvector((Bits)(decode(spread(codes + i / 2)) * scale) >> 16, Halves);
+    memcpy(out + i, &high, sizeof high);
+  }
+}
+
 // Word i holds the elements 8i … 8i + 7 of a group, a nibble each.
 inline __attribute__((always_inline)) Floats eighth(Bits words, int part) { return decode(words >> 4 * part); }
 

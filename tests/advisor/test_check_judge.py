@@ -171,6 +171,7 @@ CASES = (
     ("QNT-29", "0.33.0", "1xMI250X", "vllm serve Qwen/Qwen3-0.6B --quantization advisor_mxfp4", "vllm serve Qwen/Qwen3-0.6B"),
     ("QNT-31", "0.33.0", "1xA100 80GB", "vllm serve Qwen/Qwen3-0.6B --quantization advisor_mxfp4", "vllm serve Qwen/Qwen3-0.6B"),
     ("QNT-32", "0.33.0", "", "vllm serve m --quantization advisor_mxfp4", "vllm serve m --quantization mxfp4"),
+    ("QNT-33", "0.32.0", "CPU AMX", "vllm serve Qwen/Qwen3-0.6B --quantization fp8_per_channel", "vllm serve Qwen/Qwen3-0.6B-FP8"),
     ("KV-16", "0.33.0", "", "vllm serve m --kv-cache-dtype turboquant_4bit_nc", "vllm serve m --kv-cache-dtype fp8"),
     ("KV-17", "0.33.0", "", "vllm serve MiniMaxAI/MiniMax-M3 --block-size 16", "vllm serve MiniMaxAI/MiniMax-M3 --block-size 128"),
     ("KV-18", "0.33.0", "1xL40S", "vllm serve m --attention-backend FLASH_ATTN --kv-cache-dtype fp8", "vllm serve m --attention-backend FLASHINFER --kv-cache-dtype fp8"),

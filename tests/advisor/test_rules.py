@@ -268,6 +268,10 @@ CASES = {
     "QNT-29": (case(on=node("gfx90a"), quantization="advisor_mxfp4"), case(quantization="advisor_mxfp4")),
     "QNT-30": (case(quantization="advisor_mxfp4"), case(quantization="mxfp4")),
     "QNT-31": (case(on=node("sm80"), quantization="advisor_mxfp4"), case(quantization="advisor_mxfp4")),
+    "QNT-33": (
+        case(vllm="0.32.0", on=node("cpu-amx"), quantization="fp8_per_channel"),
+        case(on=node("cpu-amx"), quantization="fp8_per_channel"),  # 0.33 has a kernel for it
+    ),
     "KV-01": (case(on=node("sm80"), of=mla_model(), kv_cache_dtype="fp8"), case(of=mla_model(), kv_cache_dtype="fp8")),
     "KV-02": (case(vllm="0.24.0", kv_cache_dtype="int4_per_token_head"), case(kv_cache_dtype="int4_per_token_head")),
     "KV-03": (case(kv_cache_dtype="fp8_e5m2"), case(kv_cache_dtype="fp8")),

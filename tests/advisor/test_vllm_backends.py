@@ -218,6 +218,7 @@ EXPERTS = Moe(64, 8, 0, 2048, (0, 1))
         (OLD, "gfx942", EXPERTS, ["fp8_per_tensor", "fp8_per_channel", "fp8_per_block"]),
         (NEW, "cpu-x86_64", None, ["fp8_per_channel"]),
         (NEW, "cpu-x86_64", EXPERTS, []),
+        (NEW, "cpu-amx", None, ["fp8_per_channel", "fp8_per_block"]),
     ],
 )  # fmt: skip
 def test_online_quantizations(vllm, arch, moe, expected):

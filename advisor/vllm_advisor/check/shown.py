@@ -79,6 +79,7 @@ SHOWN: dict[str, Shown] = {
     "QNT-28": Shown(ERROR,   (), "Weight-only NVFP4 layers on ROCm"),
     "QNT-29": Shown(ERROR,   (QUANT, EPLB, TP), "What our plugin does not serve"),
     "QNT-31": Shown(WARNING, (QUANT,), "Our plugin, for memory only"),
+    "QNT-33": Shown(WARNING, (QUANT,), "FP8 by channel with AMX, before vLLM has a kernel for it"),
     "KV-01":  Shown(ERROR,   (KV,), "No attention backend takes the cache", "node"),
     "KV-03":  Shown(WARNING, (KV,), "e5m2: no smaller than e4m3, and coarser", "any"),
     "KV-04":  Shown(ERROR,   (KV,), "e5m2 with FP8 weights", "model"),

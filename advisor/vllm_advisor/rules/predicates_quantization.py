@@ -192,6 +192,14 @@ def emulated(case: Case) -> Mapping[str, Any] | None:
     return {"scheme": scheme, "arch": views.arch(case), "kernel": found.backend} if found.emulated else None
 
 
+def by_reference_on_amx(case: Case) -> Mapping[str, Any] | None:
+    """FP8 scaled by channel with AMX: torch hands it to oneDNN, which has no kernel for it but its reference."""
+    if views.arch(case) not in archs.CPU_AMX:
+        return None
+    kernels = {found.backend for found in views.linear_arithmetics(case)}
+    return {"kernel": "ChannelWiseTorchFP8"} if "ChannelWiseTorchFP8" in kernels else None
+
+
 def weight_only_at_saturation(case: Case) -> Mapping[str, Any] | None:
     """Low-bit weights, BF16 arithmetic, and enough load to be bound by arithmetic."""
     scheme = views.scheme(case)

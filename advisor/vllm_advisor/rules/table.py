@@ -87,6 +87,7 @@ RULES: tuple[Rule, ...] = (
     Rule("QNT-29", ours.plugin_refuses,                          veto,             "advisor_mxfp4 cannot serve this: {reason}", "vllm_mx_kernels/vllm_plugin.py; vllm_config.py; vllm_moe.py why_not"),
     Rule("QNT-30", ours.needs_our_plugin,                        info,             "{kernel} multiplies in {bits} bits: our plugin and no part of vLLM, so the server's environment has to have it; {beside}", "vllm_mx_kernels/vllm_plugin.py; entry point group vllm.general_plugins", "{install}"),
     Rule("QNT-31", ours.plugin_saves_memory_only,                discourage(.85),  "advisor_mxfp4 multiplies in BF16 on {arch}, so it saves memory and no arithmetic", "vllm_mx_kernels/device.py", "BF16 where it fits"),
+    Rule("QNT-33", quant.by_reference_on_amx,                    veto,             "{kernel} goes through oneDNN's reference on a processor with AMX: 1,000 times as slow as BF16 or more where it was run", "measured: torch 2.13 _scaled_mm, 16 x 576 x 1536; ONEDNN_VERBOSE says matmul,ref", "vLLM 0.33.0, which has a kernel for it; or BF16, --quantization fp8_per_block, a checkpoint with scales by block"),
 
     Rule("KV-01",  kv.no_backend,                                veto,             "no attention backend of vLLM {version} takes a cache in {dtype} on {arch} ({layer})", "platforms/cuda.py:84-182; platforms/rocm.py:531-567", "{hint}"),
     Rule("KV-02",  kv.dtype_unknown,                             veto,             "vLLM {version} has no KV cache dtype {dtype}", "config/cache.py:44-67"),

@@ -18,8 +18,10 @@ FLAGS = (
 )
 # Not in ROCm's `supported_quantization` (0.24 platforms/rocm.py:459, 0.33 :659).
 _NOT_ON_ROCM = frozenset(("int8_per_channel_weight_only", "nvfp4_per_token"))
-# Run on a CPU with AVX2: only per-channel FP8 of dense layers served; the others died while loading (vLLM 0.32).
+# Run on CPUs with AVX2 and with AMX (vLLM 0.32): FP8 of dense layers served, per channel everywhere and per block with
+# AMX, which has a kernel of its own for it; the others died while loading.
 _ON_CPU = frozenset(("fp8_per_channel",))
+_ON_AMX = _ON_CPU | {"fp8_per_block"}
 
 
 def permitted(flag: str, arch: str, *, moe: bool) -> bool:
@@ -27,5 +29,5 @@ def permitted(flag: str, arch: str, *, moe: bool) -> bool:
     if arch in archs.ROCM:
         return flag not in _NOT_ON_ROCM
     if arch in archs.CPU:
-        return flag in _ON_CPU and not moe
+        return flag in (_ON_AMX if arch in archs.CPU_AMX else _ON_CPU) and not moe
     return flag != "nvfp4_per_token" or arch in archs.SM100F  # online/nvfp4.py:100

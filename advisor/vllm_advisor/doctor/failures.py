@@ -676,6 +676,17 @@ FAILURES = (
         warns=True,
     ),
     Failure(
+        "DOC-85",
+        "an instruction that may not run here",
+        ("exit code", "Illegal instruction", "SIGILL"),
+        "a process of vLLM met an instruction that this processor does not have or that Linux was not asked for (SIGILL)",
+        "take a build of vLLM for this processor; with AMX serve BF16 weights: attention uses tiles that only their first "
+        "product asks Linux for",
+        "Linux; csrc/cpu/cpu_attn_amx.hpp, seen on vLLM 0.32.0",
+        (r"exit code: -4\b", r"exit code 132\b", r"(?:signal[: ]*4\b|SIGILL|Illegal instruction)"),
+        warns=True,
+    ),
+    Failure(
         "DOC-51",
         "the disk is full",
         ("No space left on device",),
@@ -1058,7 +1069,7 @@ FAILURES = (
         "a process of vLLM ended with exit code {code} and wrote no reason",
         "look at dmesg (memory of the host, Xid); run again with VLLM_LOGGING_LEVEL=DEBUG",
         "v1/executor/multiproc_executor.py:380",
-        (r"died unexpectedly \(exit code: (?P<code>-?\d+)\)", r"(?P<code>)died unexpectedly"),
+        (r"died unexpectedly \(exit code: (?P<code>-?\d+|None)\)", r"(?P<code>)died unexpectedly"),
         Change(env=(("VLLM_LOGGING_LEVEL", "DEBUG"),)),
         weight=CONSEQUENCE,
     ),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.events import InputEvent
 from textual.widgets import TextArea
 
 from vllm_advisor.tui import keep
@@ -22,12 +23,14 @@ from vllm_advisor.tui.screens import aside, steps
 from vllm_advisor.tui.screens.aside import ASIDES, Aside
 from vllm_advisor.tui.screens.base import StepScreen
 from vllm_advisor.tui.state import STEPS, History, State
+from vllm_advisor.tui.tidying import EVERY_S, NAME, Tidying
 
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from textual.events import Event
     from textual.filter import LineFilter
     from textual.screen import Screen
 
@@ -73,6 +76,7 @@ class Wizard(App[State]):
         self.glyphs = glyphs or fitting()
         self.plain = plain
         self.crash: Crash | None = None
+        self._tidying = Tidying()
         self._file = file or keep.place()
 
     @cached_property
@@ -100,9 +104,21 @@ class Wizard(App[State]):
         if self.plain:
             self.animation_level = "none"
         self._heed_signals()
+        self._tidying.begin()
+        self.set_interval(EVERY_S, self._tidying.tidy, name=NAME)
         self.switch_mode(self.state.step)
         if (self._file.parent / "children").is_dir():
             self.call_after_refresh(self._look_around)
+
+    def on_unmount(self) -> None:
+        """Python collects as it likes again."""
+        self._tidying.end()
+
+    async def on_event(self, event: Event) -> None:
+        """Every key and every move of the mouse: not a moment to tidy up in."""
+        if isinstance(event, InputEvent):
+            self._tidying.typed()
+        await super().on_event(event)
 
     def _look_around(self) -> None:
         """Servers and searches that an earlier wizard left behind."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual.containers import VerticalScroll
+from textual.events import ScreenResume
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 from textual.worker import get_current_worker
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from textual.app import ComposeResult
+    from textual.events import Event
 
     from vllm_advisor.tui.app import Wizard
     from vllm_advisor.tui.state import State
@@ -64,9 +67,16 @@ class StepScreen(Screen[None]):
         """Draw a state; called when the step is entered and when anything changed."""
         raise NotImplementedError
 
-    def on_screen_resume(self) -> None:
-        """Entered: whatever was changed elsewhere is drawn."""
+    async def on_screen_resume(self) -> None:
+        """Entered: whatever was changed elsewhere is drawn. Keys get their turn before Textual lays it all out."""
         self.draw()
+        await asyncio.sleep(0)
+
+    async def on_event(self, event: Event) -> None:
+        """And again after that."""
+        await super().on_event(event)
+        if isinstance(event, ScreenResume):
+            await asyncio.sleep(0)
 
     def draw(self) -> None:
         """The rail, then the step itself."""

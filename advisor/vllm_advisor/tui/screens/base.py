@@ -67,13 +67,12 @@ class StepScreen(Screen[None]):
         """Draw a state; called when the step is entered and when anything changed."""
         raise NotImplementedError
 
-    async def on_screen_resume(self) -> None:
-        """Entered: whatever was changed elsewhere is drawn. Keys get their turn before Textual lays it all out."""
+    def on_screen_resume(self) -> None:
+        """Entered: whatever was changed elsewhere is drawn."""
         self.draw()
-        await asyncio.sleep(0)
 
     async def on_event(self, event: Event) -> None:
-        """And again after that."""
+        """Keys get their turn once Textual has laid out a screen that is entered: much follows that."""
         await super().on_event(event)
         if isinstance(event, ScreenResume):
             await asyncio.sleep(0)

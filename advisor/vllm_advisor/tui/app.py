@@ -23,7 +23,7 @@ from vllm_advisor.tui.screens import aside, steps
 from vllm_advisor.tui.screens.aside import ASIDES, Aside
 from vllm_advisor.tui.screens.base import StepScreen
 from vllm_advisor.tui.state import STEPS, History, State
-from vllm_advisor.tui.tidying import EVERY_S, NAME, Tidying
+from vllm_advisor.tui.tidying import EVERY_S, Tidying
 
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Wizard(App[State]):
             self.animation_level = "none"
         self._heed_signals()
         self._tidying.begin()
-        self.set_interval(EVERY_S, self._tidying.tidy, name=NAME)
+        self.set_interval(EVERY_S, self._tidying.tidy)
         self.switch_mode(self.state.step)
         if (self._file.parent / "children").is_dir():
             self.call_after_refresh(self._look_around)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 PAUSE_S = 3.0
 EVERY_S = 2.0  # how often a pause is looked for
-NAME = "tidying"  # of its timer
 _NEVER = 1 << 30
 _TOO_LONG = 100  # times the usual heap: some minutes of typing without a pause
 

@@ -1,6 +1,7 @@
-// The kernels, written once in terms of `lanes`, `Floats`, `Bits`, `decode`, `spread`, `put` and `put_bfloat16`, which
-// the including file defines for its instruction set. Everything lies in its unnamed namespace: code compiled for AVX-512 must never be
-// the copy that the linker keeps for a machine without it. For the same reason nothing of the standard library is used.
+// The kernels, written once in terms of `lanes`, `Floats`, `Bits` and functions such as `decode`, `put` and `eighth`,
+// which the including file defines for its instruction set. Everything lies in its unnamed namespace: code compiled for
+// AVX-512 must never be the copy that the linker keeps for a machine without it. For the same reason nothing of the
+// standard library is used.
 
 #define MX_INLINE inline __attribute__((always_inline))
 // Loops over vectors must vanish, or the vectors would live in memory.

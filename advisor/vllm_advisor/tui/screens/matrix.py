@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.containers import Container, Horizontal
-from textual.lazy import Lazy
 from textual.suggester import SuggestFromList
 from textual.widgets import Input, Label, Static, Tab, Tabs
 
@@ -33,7 +32,6 @@ _HEADS = {
     "rules": ("rule", "verdict", "when"),
     "article": ("situation", "it says", "we"),
 }
-_FIRST = "situations"
 
 
 class Entry(NamedTuple):
@@ -83,9 +81,7 @@ Article: a published matrix for vLLM 0.24.0, and where we differ and why."""
         yield Tabs(*(Tab(name.title(), id=name) for name in _HEADS), id="tables")
         with Container(id="pair"):
             for name, heads in _HEADS.items():
-                table = KeyTable(*heads, id=f"table-{name}")
-                table.display = name == _FIRST
-                yield table if name == _FIRST else Lazy(table)  # three at once would be felt
+                yield KeyTable(*heads, id=f"table-{name}")
             with VimScroll(id="page"):
                 yield Static(id="shown", markup=False)
 
@@ -114,7 +110,7 @@ Article: a published matrix for vLLM 0.24.0, and where we differ and why."""
 
     @property
     def _here(self) -> str:
-        return self.query_one("#tables", Tabs).active or _FIRST
+        return self.query_one("#tables", Tabs).active or "situations"
 
     def _entries(self) -> list[Entry]:
         if self._read is None:
@@ -142,21 +138,13 @@ Article: a published matrix for vLLM 0.24.0, and where we differ and why."""
         self.query_one("#page", VimScroll).scroll_home(animate=False)
 
     def _show_table(self) -> None:
-        for table in self.query(KeyTable):
-            table.display = table.id == f"table-{self._here}"
+        for name in _HEADS:
+            self.query_one(f"#table-{name}").display = name == self._here
 
     def on_tabs_tab_activated(self) -> None:
-        """Another table, once it is there."""
-        if not self.query(f"#table-{self._here}"):
-            self.call_after_refresh(self.on_tabs_tab_activated)
-            return
+        """Another table."""
         self._show_table()
         self._fill()
-        self._to_table()
-
-    def _to_table(self) -> None:
-        if not isinstance(self.focused, Input):
-            self.query_one(f"#table-{self._here}").focus()
 
     def on_data_table_row_highlighted(self) -> None:
         """The page follows the cursor."""
@@ -169,6 +157,7 @@ Article: a published matrix for vLLM 0.24.0, and where we differ and why."""
         if self._here != "rules" and rules:
             self.query_one("#find", Input).value = " ".join(rules)
             self.query_one("#tables", Tabs).active = "rules"
+            self.query_one("#table-rules").focus()
 
     def on_input_changed(self, changed: Input.Changed) -> None:
         """The search narrows while it is typed."""
@@ -187,6 +176,7 @@ Article: a published matrix for vLLM 0.24.0, and where we differ and why."""
         """The next table."""
         names = list(_HEADS)
         self.query_one("#tables", Tabs).active = names[(names.index(self._here) + 1) % len(names)]
+        self.query_one(f"#table-{self._here}").focus()
 
     def action_find(self) -> None:
         """To the search."""

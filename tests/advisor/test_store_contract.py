@@ -308,9 +308,10 @@ def test_one_tuner_a_node(store, clock):
 
 
 def test_a_dead_holder_does_not_block_until_its_lease_ends(store):
-    """A process of this host that is gone loses its lease at once."""
+    """A process of this host that is gone loses its lease at once, and is nobody who holds it."""
     host = owner.me().split(":")[0]
     assert store.acquire("box", f"{host}:{2**22 + 1}:1", seconds=600)
+    assert None is store.holder("box")
     assert store.acquire("box", owner.me())
 
 

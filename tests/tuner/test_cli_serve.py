@@ -5,8 +5,10 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,12 @@ def servers(place):
         except OSError:
             continue
     return [c for c in commands if str(place / "bin" / "vllm") in c]
+
+
+def leases(place):
+    """Who has each node, as host and process; "" for nobody."""
+    with closing(sqlite3.connect(place / "s.db")) as store:
+        return [found.rpartition(":")[0] for (found,) in store.execute("SELECT lease_owner FROM nodes")]
 
 
 def kept(place):
@@ -224,12 +232,14 @@ except SystemExit:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.slow
 def test_a_signal_ends_it_in_order(place, number, times):
-    """SIGTERM and Ctrl-C, once or twice, the second in the clean-up: what ended is kept, nothing runs on."""
+    """SIGTERM and Ctrl-C, once or twice, the second in the clean-up: what ended is kept, nothing runs on or is held."""
     program = begun(place, 1)
+    assert [f"{socket.gethostname()}:{program.pid}"] == leases(place)
     for _ in range(times):
         program.send_signal(number)
     _, err = program.communicate(timeout=60)
     trials, profiles = kept(place)
+    assert [""] == leases(place)
 
     assert (130 if number is signal.SIGINT else -number) == program.returncode, err
     assert 1 <= sum(trial.state is TrialState.COMPLETE for trial in trials)

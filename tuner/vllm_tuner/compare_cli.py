@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -15,12 +14,8 @@ from vllm_advisor.cli import options as o
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from vllm_advisor.compare import Comparison
     from vllm_advisor.question import Question
-    from vllm_advisor.store.profile_store import ProfileStore
-    from vllm_tuner.budget import Budget
     from vllm_tuner.compare import Column
     from vllm_tuner.compare_show import Form
     from vllm_tuner.serving import Bench
@@ -32,7 +27,6 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_LONGEST_END_S = 300.0  # a server stops, its trial is written
 _USUAL_BUDGET_S = 3600.0
 
 
@@ -112,38 +106,24 @@ def run(asked: Question, choice: estimated.Choice, where: Where, form: Form) -> 
     from vllm_tuner.budget import Budget
     from vllm_tuner.compare import Run, columns
     from vllm_tuner.effort import seconds
+    from vllm_tuner.lease import leased
 
     found = estimated.answer(asked, choice)
     budget = Budget(seconds(where.budget) if where.budget else _USUAL_BUDGET_S)
     bench, study, show = _bench(found, where), _study(asked, found, where), compare_show.Shown(found, form)
     show.opened(study, budget)
-    with ProfileStore.open(where.store) as store, _lease(store, study.node, budget):
+    with borrowed_signals(), ProfileStore.open(where.store) as store, leased(store, study.node, budget):
         done: list[Column] = []
         try:
-            with borrowed_signals():
-                for column in columns(found, Run(bench, store, study, budget, show.event)):
-                    done.append(column)
-                    show.column(column)
+            for column in columns(found, Run(bench, store, study, budget, show.event)):
+                done.append(column)
+                show.column(column)
         except BaseException:
             note(f"stopped; {len(done)} of {len(found.rows)} columns are known")
             raise
         finally:
             show.result(done)
     return ExitCode.OK if any(column.measured for column in done) else ExitCode.NO
-
-
-@contextmanager
-def _lease(store: ProfileStore, node: str, budget: Budget) -> Iterator[None]:
-    """Nobody else measures here meanwhile. Raises UsageError."""
-    from vllm_advisor.errors import UsageError
-
-    if not store.acquire(node, seconds=budget.left() + _LONGEST_END_S):
-        holder = store.holder(node)
-        raise UsageError(f"another search measures on {node} ({holder.owner if holder else '?'})", "wait for its end")
-    try:
-        yield
-    finally:
-        store.release(node)
 
 
 def _bench(found: Comparison, where: Where) -> Bench:

@@ -41,9 +41,9 @@ class Leases(Sessions):
             return bool(session.exec(changed).rowcount)
 
     def holder(self, node: str) -> Lease | None:
-        """Who has the lease now; None: nobody."""
+        """Who has the lease now; None: nobody, or a process of this host that is gone."""
         with self._read() as session:
             row = session.get(NodeRow, node)
-            if row is None or not row.lease_owner or row.lease_expires <= self.now():
+            if row is None or row.lease_expires <= self.now() or not owner.alive(row.lease_owner):
                 return None
             return Lease(node, row.lease_owner, row.lease_expires)

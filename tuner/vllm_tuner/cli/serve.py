@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,8 +16,6 @@ from vllm_tuner.cli.running import running
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from vllm_advisor.candidates import Restrictions
     from vllm_advisor.facts import Facts, Ranked
     from vllm_advisor.model import ModelSpec
@@ -35,9 +32,6 @@ if TYPE_CHECKING:
     from vllm_tuner.serving import Bench
     from vllm_tuner.spaces import Space
     from vllm_tuner.trial import Study, Tell
-
-
-_LONGEST_END_S = 300.0  # servers stop, results are written; a killed search loses its lease at once
 
 
 class Asked(NamedTuple):
@@ -81,6 +75,7 @@ def serve(asked: Asked, where: Where) -> int:
     from vllm_advisor.store.profile_store import ProfileStore
     from vllm_tuner.budget import Budget
     from vllm_tuner.effort import effort, seconds
+    from vllm_tuner.lease import leased
 
     row = effort(asked.effort)
     row = row._replace(trials=asked.trials or row.trials)
@@ -91,10 +86,9 @@ def serve(asked: Asked, where: Where) -> int:
     study, bench = _study(asked, where, asks.space, python), _bench(asked, where, asks.space, row)
     tell = show.listener(json_lines=where.json_lines)
     tell(show.opened(study, asks.space, budget))
-    with ProfileStore.open(where.store) as store, _lease(store, study.node, budget):
+    with borrowed_signals(), ProfileStore.open(where.store) as store, leased(store, study.node, budget):
         try:
-            with borrowed_signals():
-                outcome, number = _settled(asks, study, bench, store, (budget, tell, level))
+            outcome, number = _settled(asks, study, bench, store, (budget, tell, level))
         except BaseException:
             note(f"stopped; finished trials are kept: run the same command again to go on ({study.name})")
             raise
@@ -145,18 +139,6 @@ def _settled(
         return outcome, stored.settle(outcome, asks.validation, store, model)
     kept = profile(outcome, model)
     return outcome, store.save_profile(kept) if kept else ""
-
-
-@contextmanager
-def _lease(store: ProfileStore, node: str, budget: Budget) -> Iterator[None]:
-    """Nobody else tunes here meanwhile: two loads on one machine measure each other. Raises UsageError."""
-    if not store.acquire(node, seconds=budget.left() + _LONGEST_END_S):
-        holder = store.holder(node)
-        raise UsageError(f"another search measures on {node} ({holder.owner if holder else '?'})", "wait for its end")
-    try:
-        yield
-    finally:
-        store.release(node)
 
 
 def _show(outcome: Outcome, bench: Bench, profile: str, store: ProfileStore, where: Where) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -13,7 +12,7 @@ from vllm_advisor.cli import options as o
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from vllm_advisor.store.profile_store import ProfileStore
     from vllm_tuner.budget import Budget
@@ -114,19 +113,23 @@ def _list(where: Where, op: str) -> None:
 
 def _tuned(asked: Asked, where: Where, *, on_cpu: bool) -> int:
     """Search, show, keep, hand over. 0: something was decided; 1: nothing was."""
+    import socket
+
     from vllm_advisor.cli.diagnostics import ExitCode
+    from vllm_advisor.launch import borrowed_signals
     from vllm_advisor.store.profile_store import ProfileStore
     from vllm_tuner.budget import Budget
     from vllm_tuner.effort import seconds
     from vllm_tuner.kernel_tuning import door as doors
     from vllm_tuner.kernel_tuning.effort import effort
+    from vllm_tuner.lease import leased
 
     row = effort(asked.effort)
     limit = seconds(asked.budget) if asked.budget else row.budget_s
     shapes, tokens = _shapes(asked), _tokens(asked.tokens) or row.tokens
     door = doors.here(on_cpu=on_cpu)
     budget = Budget(limit)  # from here on: building the kernels at their first use is no part of a search
-    with ProfileStore.open(where.store) as store, _lease(store, budget):
+    with borrowed_signals(), ProfileStore.open(where.store) as store, leased(store, socket.gethostname(), budget):
         run = _run(asked, where, door, store, row, budget)
         results = _results(run, door, asked, door.problems(shapes, tokens, asked.op))
         file = _handed(door, store, where.out)
@@ -175,37 +178,15 @@ def _run(asked: Asked, where: Where, door: Door, store: ProfileStore, row: Effor
 
 def _results(run: Run, door: Door, asked: Asked, problems: Sequence[Problem]) -> tuple[Result, ...]:
     from vllm_advisor.cli.diagnostics import note
-    from vllm_advisor.launch import borrowed_signals
     from vllm_tuner.kernel_tuning import retime
 
-    with borrowed_signals():
-        try:
-            if asked.retime:
-                return retime.retime(run, retime.stored(run, door.make, asked.op))
-            return run.tune(problems)
-        except BaseException:
-            note("stopped; finished trials are kept: run the same command again to go on")
-            raise
-
-
-@contextmanager
-def _lease(store: ProfileStore, budget: Budget) -> Iterator[None]:
-    """Nobody else tunes here meanwhile: two loads on one machine measure each other. Raises UsageError."""
-    import socket
-
-    from vllm_advisor.errors import UsageError
-
-    node = socket.gethostname()
-    if not store.acquire(node, seconds=budget.left() + _LONGEST_END_S):
-        holder = store.holder(node)
-        raise UsageError(f"another search measures on {node} ({holder.owner if holder else '?'})", "wait for its end")
     try:
-        yield
-    finally:
-        store.release(node)
-
-
-_LONGEST_END_S = 300.0  # the last launch or compiler ends; a killed search loses its lease at once
+        if asked.retime:
+            return retime.retime(run, retime.stored(run, door.make, asked.op))
+        return run.tune(problems)
+    except BaseException:
+        note("stopped; finished trials are kept: run the same command again to go on")
+        raise
 
 
 def _handed(door: Door, store: ProfileStore, out: Path | None) -> Path | None:

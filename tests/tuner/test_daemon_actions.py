@@ -96,6 +96,29 @@ def test_clients_that_wait_for_a_slow_plan_show_it():
     assert (Verdict.WORSE, Verdict.RUNNING) == (trial.verdict().verdict, fast.verdict().verdict)  # it proves no win
 
 
+@pytest.mark.parametrize(("before", "after"), [(4.0, 0.0), (0.0, 4.0), (4.0, 1.0), (0.0, 0.0)])
+def test_the_moment_of_a_reading_does_not_matter(before, after):
+    """Four clients that always wait for an answer are four in flight, whatever the gauges say when they are read."""
+    busy = Baseline(tuple(canary.pulse(_of_clients(0.5, before)) for _ in range(10)))
+    trial, fast = Trial(1), Trial(1)
+    for _ in range(12):
+        trial, fast = (one.with_(_of_clients(took, after), busy) for one, took in ((trial, 0.8), (fast, 0.3)))
+    assert (Verdict.WORSE, Verdict.PASSED) == (trial.verdict().verdict, fast.verdict().verdict)
+
+
+def test_long_requests_are_counted_by_the_gauge():
+    """One that ends after four intervals brings the seconds of all four: as many are in flight as the server says."""
+    seen = sample(running=2.0)._replace(latency=Times(1.0, 60.0), outputs=Lengths((1.0,), 100.0))
+    assert (1.0, 0.0) == (canary.pulse(seen).flight, canary.pulse(seen._replace(running=1.0)).flight)
+
+
+def _of_clients(took, running, clients=4):
+    """A reading in which so many clients asked again and again, each answer after `took` seconds."""
+    ended = clients * 15.0 / took
+    counted, timed = Lengths((ended,), 4 * ended), Times(ended, clients * 15.0)
+    return sample(running=running)._replace(prompts=counted, outputs=counted, latency=timed)
+
+
 def test_a_candidate_that_lets_nobody_in_is_worse():
     """Its tokens are fast and its users wait: latency by token counts, not the time of a token."""
     fast, slow = (Times(10.0, seconds) for seconds in (0.1, 0.2))

@@ -82,10 +82,21 @@ def pulse(seen: Sample | Unknown) -> Pulse | None:
     if isinstance(seen, Unknown):
         return None
     each = _latency_ms(seen)
-    flight = sum(0.0 if isinstance(part, Unknown) else part for part in (seen.running, seen.waiting))
     if not (math.isfinite(each) and each > 0):
         return None
-    return Pulse(_octave(max(1.0, flight)), _octave(_count(seen) / max(seen.seconds, 1e-6)), each)
+    return Pulse(_octave(max(1.0, _in_flight(seen))), _octave(_count(seen) / max(seen.seconds, 1e-6)), each)
+
+
+def _in_flight(seen: Sample) -> float:
+    """Requests in flight on average: by Little's law the seconds of those that ended, over the interval.
+
+    The gauges of its end tell of one moment: one at which a fast server happens to have answered all. They count where
+    requests last longer than the interval, which then holds little of the seconds of those that ended in it.
+    """
+    ended = seen.latency
+    if isinstance(ended, Times) and 0 < ended.seconds <= ended.requests * seen.seconds:
+        return ended.seconds / seen.seconds
+    return sum(0.0 if isinstance(part, Unknown) else part for part in (seen.running, seen.waiting))
 
 
 def _octave(value: float) -> float:

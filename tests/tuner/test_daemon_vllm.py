@@ -44,7 +44,6 @@ node = "box"
 open = "00:00-24:00"
 [idle]
 most_host_load_share = 1.0
-samples = 1
 [drift]
 block_minutes = 0.001
 least_requests = 4
@@ -160,6 +159,7 @@ def test_drift_is_reported_and_searched_for(place):
     Four clients wait for a server of one sequence and a few tokens at a time: there is something to be found.
     """
     with start.made(place.config("advise"), Log(place.lines.append)) as service:
+        place.daemons.append(service)  # killed, as it were: its child lives on
         place.load()
         for _ in range(6):
             place.some()
@@ -183,7 +183,6 @@ def test_drift_is_reported_and_searched_for(place):
             time.sleep(0.2)
             service.tick()
         place.found = service.state.candidate
-        place.daemons.append(service)  # killed, as it were: its child lives on
     with ProfileStore.open(place.folder / "advisor.db") as store:
         events = [event.kind for event in store.events(1000, None, "box")][::-1]
         assert ["drift", "waiting", "candidate"] == [kind for kind in events if kind != "state"], place.lines
@@ -227,23 +226,25 @@ def test_a_better_plan_is_adopted_and_a_worse_one_undone(place):
     better = place.found
     place.load()
     with start.made(config, Log(place.lines.append)) as service:
+        place.daemons.append(service)  # killed, as it were: its child lives on
         service.tenure.hold(service.clocks.steady(), 0.05)
         assert service.recover()
         until_watching(place, service)
-        place.daemons.append(service)  # killed, as it were: its child lives on
         assert (better, better) == (service.state.incumbent, service.world.unit.running().profile), place.lines[-10:]
         after = service.state
     worse = candidate(place, 1, after._replace(attempt=11))
     with start.made(config, Log(place.lines.append)) as service:
+        place.daemons.append(service)
         service.tenure.hold(service.clocks.steady(), 0.05)
         assert service.recover()
         until_watching(place, service)
         assert (better, (worse,)) == (service.state.incumbent, service.state.refused), place.lines[-10:]
-        assert any("worse on live traffic" in line for line in place.lines)  # by its readings, not for want of them
+        assert any("worse on live traffic" in line for line in place.lines), place.lines[
+            -10:
+        ]  # by its readings, not for want of them
         assert better == service.world.unit.running().profile
         place.ready()
         place.quiet()
-        place.daemons.append(service)
 
 
 def test_ten_faults(place):
@@ -256,6 +257,7 @@ def test_ten_faults(place):
         place.load(2)
         place.some(3)
         with start.made(config, Log(place.lines.append)) as service:
+            place.daemons.append(service)
             service.tick()
             hit(fault, place, service)
             service.tick()
@@ -270,7 +272,6 @@ def test_ten_faults(place):
                 len({process.group for process in place.unit.processes()}),
             )
             assert () == orphans.inside(service.world.folder)
-            place.daemons.append(service)
         place.quiet()
     with ProfileStore.open(place.folder / "advisor.db") as store:
         assert (before, "ok") == ({found.id for found in store.profiles()}, store.integrity())

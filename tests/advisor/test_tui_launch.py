@@ -1,10 +1,12 @@
 """Step 6 of the wizard, with a stand-in `vllm` that is run for real: started, watched, asked, mended, stopped, left."""
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,8 +63,6 @@ def wizard(place, glyphs=UTF8, plain=False, **fields):
 
 def drive(place, steps, size=(80, 24), **fields):
     """Run the wizard on its sixth step, hand its pilot to `steps`, and stop what it left."""
-    import asyncio
-
     async def run():
         app = wizard(place, **fields)
         async with testing.opened(app, size, forever=FOREVER) as pilot:
@@ -551,6 +551,28 @@ def test_quitting_can_leave_it_and_the_next_wizard_finds_it(place):
     assert () == left.processes(child)
 
 
+def test_a_found_server_is_shown_where_its_step_is_there_already(place):
+    """As after a kill in the step of launch: it is drawn before the answer arrives, and once more after that."""
+
+    async def leave(pilot):
+        LEFT.append(await started(pilot))
+        pilot.app.processes.server = None
+
+    async def find(pilot):
+        app, loop = pilot.app, asyncio.get_running_loop()
+        await until(pilot, lambda: "From an earlier wizard" in testing.text(app))
+        soon = app.call_next  # which brings the answer to the app, while the screen hears that it is on top again
+        app.call_next = lambda callback, *args: loop.call_later(0.3, partial(soon, callback, *args))
+        await pilot.press("a")
+        del app.call_next
+        await until(pilot, lambda: "ready" in said(pilot, "state"))
+        await press(pilot, "escape", "x")
+        await until(pilot, lambda: "ended" in said(pilot, "state"))
+
+    drive(place, leave)
+    drive(place, find)
+
+
 @pytest.mark.slow
 def test_a_found_server_can_be_stopped_or_left_alone(place):
     """Escape leaves it as it is, `s` ends it."""
@@ -577,6 +599,7 @@ def test_a_found_server_can_be_stopped_or_left_alone(place):
 
 KILLED = """
 import asyncio, os, signal, sys
+from functools import partial
 from pathlib import Path
 from vllm_advisor.tui import testing
 from vllm_advisor.tui.app import Wizard

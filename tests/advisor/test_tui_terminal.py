@@ -264,6 +264,7 @@ def servers():
 
 
 @pytest.mark.vllm
+@pytest.mark.timeout(1500)
 def test_from_the_start_to_a_running_server_and_its_first_completion(terminal, smollm2, servers):
     """Seven steps of a person who types no flag: SmolLM2 answers, the server is stopped, nothing is left."""
     before = terminal.modes()
@@ -277,6 +278,7 @@ def test_from_the_start_to_a_running_server_and_its_first_completion(terminal, s
 
 
 @pytest.mark.vllm
+@pytest.mark.timeout(1500)
 def test_killed_mid_way_it_takes_its_server_back(terminal, smollm2, servers):
     """kill -9 of the wizard while vLLM starts: --resume finds that server, shows it, and its first completion."""
     server = launched(terminal, smollm2)

@@ -190,10 +190,20 @@ class Wizard(App[State]):
         if self.history.change(**fields):
             self._changed()
 
-    def _changed(self) -> None:
-        self._save()
+    def show(self, step: str) -> None:
+        """A step that has something new, which is no part of the state: where it is shown already, it is drawn anew."""
+        here = self.current_mode == step
+        self.action_go(step)
+        if here:
+            self._draw()
+
+    def _draw(self) -> None:
         if isinstance(self.screen, StepScreen):
             self.screen.draw()
+
+    def _changed(self) -> None:
+        self._save()
+        self._draw()
         self.screen.post_message(StateChanged(self.state))
 
     def _save(self) -> None:

@@ -75,7 +75,7 @@ def _taken(app: Wizard, child: Child, rest: Sequence[Child], way: str | None) ->
     if way == "a":
         step = "tune" if child.left.kind == SEARCH else "launch"
         setattr(app.processes, child.left.kind, child)
-        app.action_go(step)
+        app.show(step)
     elif way == "s":
         app.notify("stopping …", timeout=5)
         app.run_worker(child.stop, thread=True, group="leaving")

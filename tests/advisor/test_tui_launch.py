@@ -63,6 +63,7 @@ def wizard(place, glyphs=UTF8, plain=False, **fields):
 
 def drive(place, steps, size=(80, 24), **fields):
     """Run the wizard on its sixth step, hand its pilot to `steps`, and stop what it left."""
+
     async def run():
         app = wizard(place, **fields)
         async with testing.opened(app, size, forever=FOREVER) as pilot:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_mx_kernels import autotune_triton
@@ -46,30 +44,12 @@ def gate(
     wanted = list(dict.fromkeys(points))
     if problem.op == CPU_LINEAR:
         return {point: GateReport() for point in wanted}
-    work: SimpleQueue[tuple[int, ...]] = SimpleQueue()
-    for point in wanted:
-        work.put(point)
-    with ThreadPoolExecutor(max(jobs, 1)) as pool:
-        shares = [pool.submit(_build_some, problem, work, limit_s) for _ in range(max(min(jobs, len(wanted)), 1))]
-        done = {point: report for share in shares for point, report in share.result().items()}
-    return {point: done[point] for point in wanted}
+    from vllm_mx_kernels.compile import build_all
 
-
-def _build_some(
-    problem: Problem, work: SimpleQueue[tuple[int, ...]], limit_s: float
-) -> dict[tuple[int, ...], GateReport]:
-    """Until nothing is left, in a process of this thread's own."""
-    from vllm_mx_kernels.compile import Builder
-
-    done: dict[tuple[int, ...], GateReport] = {}
-    target = TARGETS[problem.arch]
-    with Builder(limit_s) as builder:
-        while True:
-            try:
-                point = work.get_nowait()
-            except Empty:
-                return done
-            done[point] = _report(builder.build(_case(problem), autotune_triton.launch(problem, point), target))
+    case, target = _case(problem), TARGETS[problem.arch]
+    asked = [(case, autotune_triton.launch(problem, point), target) for point in wanted]
+    built = build_all(asked, limit_s, min(jobs, len(wanted)), lambda _: None)
+    return {point: _report(build) for point, build in zip(wanted, built, strict=True)}
 
 
 def _case(problem: Problem) -> str:

@@ -17,8 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_mx_kernels.build_page import is_current, page, table
@@ -27,7 +30,7 @@ from vllm_mx_kernels.targets import TARGETS, Target
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
     from typing import Self
 
@@ -223,6 +226,30 @@ class Builder:
         self._process = self._pipe = None
 
 
+def build_all(
+    wanted: Sequence[tuple[str, Launch | None, Target]], limit_s: float, jobs: int, say: Callable[[Build], None]
+) -> tuple[Build, ...]:
+    """Each (case, launch, target) as `Builder.build` takes them, in `jobs` processes; the builds in the same order.
+
+    `say` is told of each build that ends, by the thread that waited for it.
+    """
+    with ExitStack() as stack:
+        free: SimpleQueue[Builder] = SimpleQueue()
+        for _ in range(max(1, jobs)):
+            free.put(stack.enter_context(Builder(limit_s)))
+
+        def one(asked: tuple[str, Launch | None, Target]) -> Build:
+            builder = free.get()
+            try:
+                built = builder.build(*asked)
+            finally:
+                free.put(builder)
+            say(built)
+            return built
+
+        return tuple(stack.enter_context(ThreadPoolExecutor(max(1, jobs))).map(one, wanted))
+
+
 def _serve(pipe: Connection) -> None:
     os.environ.pop("TRITON_INTERPRET", None)  # interpreted functions do not compile
     while True:
@@ -250,11 +277,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--op", default="", help="part of an op's name")
     parser.add_argument("--target", action="append", choices=TARGETS, help="one target, may be repeated")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one build")
+    parser.add_argument("--jobs", type=int, default=_processors(), help="builds at once")
     parser.add_argument("--check", type=Path, metavar="PAGE", help="build all and compare with this page")
     asked = parser.parse_args(argv)
     if not (asked.all or asked.op or asked.target or asked.check):
         parser.error("name what to build: --all, --op, --target or --check")
-    found = list(_builds(asked.op, asked.target or list(TARGETS), asked.limit, _progress))
+    targets = [TARGETS[name] for name in asked.target or TARGETS]
+    wanted = [(case.name, None, target) for target in targets for case in cases(target) if asked.op in case.name]
+    found = build_all(wanted, asked.limit, asked.jobs, _progress)
     sound = all(b.sound for b in found)
     if asked.check:
         return 0 if is_current(asked.check, page(found)) and sound else 1
@@ -262,14 +292,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if sound else 1
 
 
-def _builds(op: str, names: list[str], limit_s: float, say: Callable[[Build], None]) -> Iterator[Build]:
-    with Builder(limit_s) as builder:
-        for name in names:
-            for case in cases(TARGETS[name]):
-                if op in case.name:
-                    built = builder.build(case.name, None, TARGETS[name])
-                    say(built)
-                    yield built
+def _processors() -> int:
+    """As many builds at once, and no more than fit into memory: each process takes about 400 MB."""
+    return min(16, len(os.sched_getaffinity(0)))
 
 
 def _with_need(built: Build, needs: str) -> Build:

@@ -95,6 +95,17 @@ def test_a_compiler_that_takes_too_long_is_stopped():
     assert "stopped after 0.2 s" == built.failure
 
 
+def test_builds_side_by_side_come_in_the_order_asked_for():
+    """Two processes, three builds, the slowest first; each is told when it ends."""
+    wanted = [("mxfp4.w4a8 prefill", "sm90"), ("moe.combine", "sm80"), ("moe.combine", "gfx950")]
+    told = []
+    found = c.build_all([(case, None, TARGETS[target]) for case, target in wanted], 100, 2, told.append)
+
+    assert wanted == [(built.case, built.target) for built in found]
+    assert sorted(wanted) == sorted((built.case, built.target) for built in told)
+    assert all(built.sound for built in found)
+
+
 def test_a_case_that_cannot_compile_is_one_line(builder):
     """The compiler's refusal becomes the build's failure, not an exception."""
     built = builder.build("mxfp4.w4a8 decode", Launch(16, 64, 48, 4, 1), TARGETS["sm90"])

@@ -19,14 +19,20 @@ from __future__ import annotations
 
 
 class AdvisorError(Exception):
-    """Any expected failure: printed as one line and a hint, never as a traceback."""
+    """Any expected failure: printed as one line and a hint, never as a traceback.
+
+    What it quotes may come from a stranger's file: it breaks no line and steers no terminal.
+    """
 
     exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = _one_line(message), _one_line(hint)
+        super().__init__(self.message)
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 class UsageError(AdvisorError):

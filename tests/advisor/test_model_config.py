@@ -179,6 +179,16 @@ def test_damaged_configs_give_a_spec_or_an_advisor_error(config: object) -> None
     assert outcome(config)
 
 
+def test_what_is_quoted_of_a_config_breaks_no_line_and_steers_no_terminal() -> None:
+    """A name with a line's end, an escape sequence or half a character in a message and its hint."""
+    groups = {"a\n\x1b[2Jb": 1}
+    with pytest.raises(BadInput) as refused:
+        read(LLAMA | {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": groups}})
+    assert "config_groups.a  [2Jb" in refused.value.message
+    for error in (refused.value, BadInput("\ud800", "\r\x9bm")):
+        assert (error.message + error.hint + str(error)).isprintable()
+
+
 def test_an_empty_list_counts_as_absent() -> None:
     """Empty per-layer lists are written by some tools (Llama-4's `no_rope_layers`), and mean the default."""
     deepseek = next(c for c in CONFIGS if c.get("model_type") == "deepseek_v2")

@@ -27,11 +27,12 @@ class AdvisorError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
-        self.message, self.hint = _one_line(message), _one_line(hint)
+        self.message, self.hint = one_line(message), one_line(hint)
         super().__init__(self.message)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """A stranger's text without what ends a line or steers a terminal: a space in place of each such character."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 

@@ -13,9 +13,7 @@ import argparse
 import multiprocessing
 import os
 import re
-import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -24,6 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vllm_mx_kernels import build_notes
 from vllm_mx_kernels.build_page import is_current, page, table
 from vllm_mx_kernels.launch import Launch
 from vllm_mx_kernels.targets import TARGETS, Target
@@ -88,7 +87,7 @@ def build(case: Case, target: Target) -> Build:
     except Exception as error:  # noqa: BLE001  a compiler may raise anything
         return Build(case.name, target.name, case.launch, time.perf_counter() - start, failure=_line(error))
     seconds = time.perf_counter() - start
-    read = _cuda if target.backend == "cuda" else _hip
+    read = build_notes.cuda if target.backend == "cuda" else build_notes.hip
     return _with_need(read(Build(case.name, target.name, case.launch, seconds), compiled, target), case.needs)
 
 
@@ -116,64 +115,6 @@ def _kind(name: str, constants: Mapping[str, Any], case: Case) -> str:
     if name in constants:
         return "constexpr"
     return f"*{case.pointers[name]}" if name in case.pointers else case.scalars.get(name, "i32")
-
-
-_MATRIX = re.compile(r"\b(wgmma\.mma_async\S+|tcgen05\.mma\S+|mma\.sync\S+|v_(?:mfma|wmma|swmmac)_\S+)")
-
-
-def _instruction(text: str) -> str:
-    """The matrix instruction that occurs most; the first of equals."""
-    found = _MATRIX.findall(text)
-    return max(dict.fromkeys(found), key=found.count) if found else ""
-
-
-def _cuda(empty: Build, compiled: Any, target: Target) -> Build:
-    ptx = compiled.asm["ptx"]
-    said = _assembler_notes(ptx, target)
-    registers = int(re.search(r"Used (\d+) registers", said)[1])  # type: ignore[index]
-    spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", said))
-    shared = compiled.metadata.shared
-    return empty._replace(
-        registers=registers,
-        spills=spills,
-        shared=shared,
-        tensor_memory=getattr(compiled.metadata, "tmem_size", 0) or 0,
-        occupancy=_resident_warps(registers, shared, empty.launch.num_warps, target),
-        instruction=_instruction(ptx),
-    )
-
-
-def _assembler_notes(ptx: str, target: Target) -> str:
-    import triton
-
-    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-    blackwell = folder / "ptxas-blackwell"
-    program = blackwell if int(target.arch) >= 100 and blackwell.is_file() else folder / "ptxas"
-    arch = re.search(r"\.target\s+(sm_\w+)", ptx)[1]  # type: ignore[index]
-    with tempfile.TemporaryDirectory() as scratch:
-        source = Path(scratch, "kernel.ptx")
-        source.write_text(ptx)
-        argv = [program, "-v", "-arch", arch, source, "-o", Path(scratch, "kernel.cubin")]
-        return subprocess.run(argv, capture_output=True, text=True, check=True).stderr  # noqa: S603  Triton's own
-
-
-def _resident_warps(registers: int, shared: int, num_warps: int, target: Target) -> int:
-    """Registers are given to a warp in units of 256 (CUDA occupancy calculator), 1 KiB of shared memory is reserved."""
-    a_warp = -(-registers * 32 // 256) * 256
-    blocks = min(target.registers // (a_warp * num_warps), target.warps // num_warps, target.shared // (shared + 1024))
-    return blocks * num_warps
-
-
-def _hip(empty: Build, compiled: Any, _: Target) -> Build:
-    text = compiled.asm["amdgcn"]
-    number = lambda pattern: int(re.search(pattern, text)[1])  # type: ignore[index]  # noqa: E731
-    return empty._replace(
-        registers=number(r"\.vgpr_count:\s+(\d+)"),
-        spills=4 * (number(r"\.vgpr_spill_count:\s+(\d+)") + number(r"\.sgpr_spill_count:\s+(\d+)")),
-        shared=compiled.metadata.shared,
-        occupancy=number(r"Occupancy:\s+(\d+)"),
-        instruction=_instruction(text),
-    )
 
 
 def cases(target: Target) -> Iterator[Case]:
@@ -227,7 +168,10 @@ class Builder:
 
 
 def build_all(
-    wanted: Sequence[tuple[str, Launch | None, Target]], limit_s: float, jobs: int, say: Callable[[Build], None]
+    wanted: Sequence[tuple[str, Launch | None, Target]],
+    limit_s: float,
+    jobs: int,
+    say: Callable[[Build], None] = lambda _: None,
 ) -> tuple[Build, ...]:
     """Each (case, launch, target) as `Builder.build` takes them, in `jobs` processes; the builds in the same order.
 
@@ -293,7 +237,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _processors() -> int:
-    """As many builds at once, and no more than fit into memory: each process takes about 400 MB."""
+    """As many builds at once; 16 at most, for each process takes about 400 MB of memory."""
     return min(16, len(os.sched_getaffinity(0)))
 
 

@@ -600,7 +600,6 @@ def test_a_found_server_can_be_stopped_or_left_alone(place):
 
 KILLED = """
 import asyncio, os, signal, sys
-from functools import partial
 from pathlib import Path
 from vllm_advisor.tui import testing
 from vllm_advisor.tui.app import Wizard

@@ -239,9 +239,8 @@ def test_a_better_plan_is_adopted_and_a_worse_one_undone(place):
         assert service.recover()
         until_watching(place, service)
         assert (better, (worse,)) == (service.state.incumbent, service.state.refused), place.lines[-10:]
-        assert any("worse on live traffic" in line for line in place.lines), place.lines[
-            -10:
-        ]  # by its readings, not for want of them
+        told = "\n".join(place.lines)
+        assert "worse on live traffic" in told, told  # by its readings, not for want of them
         assert better == service.world.unit.running().profile
         place.ready()
         place.quiet()

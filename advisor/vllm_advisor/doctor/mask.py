@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from vllm_advisor.errors import one_line
+
 
 _SECRETS = (
     (re.compile(r"\b(hf_|ghp_|github_pat_|sk-|xox[abp]-|nvapi-|AKIA|glpat-)[A-Za-z0-9_\-]{6,}"), r"\1***"),
@@ -28,7 +30,7 @@ _LONGEST = 600
 
 def mask(text: str, longest: int = _LONGEST) -> str:
     """`text` without secrets and home folders, control characters gone, cut at `longest`."""
-    clean = "".join(c if c.isprintable() else " " for c in text[: longest * 8])
+    clean = one_line(text[: longest * 8])
     for expression, instead in _SECRETS:
         clean = _replaced(expression, instead, clean)
     return clean if len(clean) <= longest else clean[:longest] + "…"

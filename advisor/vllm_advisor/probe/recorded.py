@@ -13,7 +13,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from vllm_advisor.errors import BadInput
+from vllm_advisor.errors import BadInput, one_line
 from vllm_advisor.hardware import Unknown
 from vllm_advisor.probe import recorded_form
 
@@ -123,7 +123,7 @@ def _json(value: Any) -> Any:
 
 def _masked(text: str) -> str:
     """Text of one printable line without what points at a person or at one piece of hardware."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    line = one_line(text)
     for pattern, stand_in in _PRIVATE:
         line = re.sub(pattern, stand_in, line)
     return line if len(line) <= recorded_form.MAX_TEXT else line[: recorded_form.MAX_TEXT - 1] + "…"

@@ -191,7 +191,7 @@ class Wizard(App[State]):
             self._changed()
 
     def show(self, step: str) -> None:
-        """A step that has something new, which is no part of the state: where it is shown already, it is drawn anew."""
+        """Go to a step that has something new beside the state: where it is shown already, nothing else draws it."""
         here = self.current_mode == step
         self.action_go(step)
         if here:

@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_advisor.errors import EngineError, UsageError
+from vllm_advisor.errors import EngineError, UsageError, one_line
 from vllm_advisor.launch import left as notes
 from vllm_advisor.launch.child import LOG_NAME
 from vllm_advisor.launch.left import SEARCH, SERVER, Left
@@ -244,16 +244,15 @@ class Lines:
         self._number += 1
         clean = scrub(_STEERING.sub("", raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2]))
         told = messages(self._number, clean.encode())
-        return [Shown(line.level, _prefixed(line.process, _printable(line.text)), _printable(clean)) for line in told]
+        return [Shown(line.level, _prefixed(line.process, _untabbed(line.text)), _untabbed(clean)) for line in told]
 
 
 def _prefixed(process: str, text: str) -> str:
     return f"{process}: {text}" if process and not process.startswith(("APIServer", "EngineCore")) else text
 
 
-def _printable(text: str) -> str:
-    text = text.expandtabs(4)
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+def _untabbed(text: str) -> str:
+    return one_line(text.expandtabs(4))
 
 
 def patiently(do: Callable[[], None], given_up: Callable[[], bool]) -> bool:
